@@ -1,16 +1,16 @@
 //! Helpers that the fuzz targets share: open bytes as a file, and read the tensors by every method.
 
+use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::os::fd::FromRawFd;
 use std::path::Path;
 use tensorferry_files::{MapMode, OpenOptions, TensorFile, open_file};
 
 /// A file in memory.
 pub fn memory_file(bytes: &[u8]) -> File {
-    // SAFETY: the name is NUL-terminated; the descriptor is new, and nothing else owns it.
-    let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"fuzz".as_ptr(), libc::MFD_CLOEXEC)) };
+    let descriptor = rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a file in memory");
+    let mut file = File::from(descriptor);
     file.write_all(bytes).expect("a file in memory");
     file
 }
@@ -41,7 +41,9 @@ pub fn read_tensors(file: &TensorFile) {
             let mapped = file.map(entry, mode);
             assert_eq!(mapped.is_ok(), entry.is_stored());
             if let Ok(mapped) = mapped {
-                // SAFETY: mapped as long as `mapped` lives; `out` was initialised.
+                // SAFETY: `from_raw_parts` needs readable bytes with values, which do not change while the slice lives.
+                // `mapped` keeps `length` bytes mapped at `data`, of a file that nothing else has. The bytes of `out`
+                // have values since it was made.
                 unsafe {
                     let seen = std::slice::from_raw_parts(mapped.data(), mapped.length());
                     assert!(!was_read || seen == std::slice::from_raw_parts(out.as_ptr().cast::<u8>(), out.len()));

@@ -34,8 +34,9 @@ pub(crate) struct AllocationProperties {
     pub(crate) kind: c_int,
     pub(crate) handle_types: c_int,
     pub(crate) location: MemoryLocation,
-    pub(crate) security: *mut c_void,
-    pub(crate) flags: [u8; 8],
+    /// For Windows only. Private: this crate sets it to null alone.
+    security: *mut c_void,
+    flags: [u8; 8],
 }
 
 impl AllocationProperties {
@@ -71,10 +72,20 @@ pub(crate) const FILE_DESCRIPTOR_HANDLE: c_int = 1;
 /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.
 pub(crate) const HAS_FILE_DESCRIPTOR_HANDLES: c_int = 103;
 
-/// `CUpointer_attribute`: what the driver knows about an address.
-pub(crate) const BUFFER_ID: c_int = 7;
-pub(crate) const IS_LEGACY_IPC_CAPABLE: c_int = 10;
-pub(crate) const ALLOWED_HANDLE_TYPES: c_int = 14;
-pub(crate) const MEMPOOL_HANDLE: c_int = 17;
-pub(crate) const MAPPING_SIZE: c_int = 18;
-pub(crate) const MAPPING_BASE_ADDRESS: c_int = 19;
+/// `CUpointer_attribute`: what the driver knows about an address. The field is private, so that only attributes of at most
+/// eight bytes can be queried.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct PointerAttribute(c_int);
+
+impl PointerAttribute {
+    pub(crate) const MEMORY_TYPE: Self = Self(2);
+    pub(crate) const BUFFER_ID: Self = Self(7);
+    pub(crate) const IS_MANAGED: Self = Self(8);
+    pub(crate) const DEVICE_ORDINAL: Self = Self(9);
+    pub(crate) const IS_LEGACY_IPC_CAPABLE: Self = Self(10);
+    pub(crate) const ALLOWED_HANDLE_TYPES: Self = Self(14);
+    pub(crate) const MEMPOOL_HANDLE: Self = Self(17);
+    pub(crate) const MAPPING_SIZE: Self = Self(18);
+    pub(crate) const MAPPING_BASE_ADDRESS: Self = Self(19);
+}

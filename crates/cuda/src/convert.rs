@@ -2,7 +2,7 @@
 //!
 //! The driver copies dense memory. The kernels of this crate gather, transpose and cast.
 
-use crate::driver::Address;
+use crate::driver::handles::Address;
 use crate::gpu::Gpu;
 use crate::jobs::{Dense, Gather, MOST as MAX_GATHER_DIMENSIONS, Planes};
 use crate::kernels::{Grid, Kernel, KernelFunction};
@@ -38,9 +38,20 @@ impl Gpu {
     /// # Errors
     /// When the device fails, or elements have a size that no kernel supports.
     ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_cuda::{DeviceSource, Gpu, Stream};
+    /// # use tensorferry_core::{ByteOrder, DType, Layout, Result};
+    /// fn convert(gpu: &'static Gpu, source: &DeviceSource<'_>, to: *mut u8) -> Result<()> {
+    ///     gpu.convert(source, to, DType::Float32, Stream::LEGACY)
+    /// }
+    /// ```
+    ///
     /// # Safety
-    /// This GPU can access both. The target has room for the elements and is aligned for them. Both live until the stream
-    /// has passed the copy. The work that fills the source is ordered before the stream's.
+    /// - The item size of the source's layout is that of its type, and this GPU can read the source over the extent of its
+    ///   layout. The work that fills it is ordered before the stream's.
+    /// - This GPU can write the target, which has room for as many elements of `dtype` as the source has, is aligned for them
+    ///   and does not overlap the source. Nobody else uses it.
+    /// - Both live until the stream has passed the copy.
     pub unsafe fn convert(
         &'static self,
         source: &DeviceSource<'_>,
@@ -56,8 +67,16 @@ impl Gpu {
         let runs = layout.runs();
         let is_same_type = source.dtype == dtype && source.order == ByteOrder::Native;
         let unit = unit(source, &runs);
-        // SAFETY: the caller's contract, for every call below.
+        // SAFETY: source and target meet this function's contract, and so those of `gather`, `cast`, `transpose` and of
+        // `cuMemcpyDtoDAsync`, which are parts of it. `unit` divides every address of the source, and `vector_unit` those
+        // of the target too. `packed` has room for the source's elements, and is aligned for every type; it is freed in
+        // the order of the stream, after the kernels that use it.
         unsafe {
+            let cast_packed = |packed: &DeviceBlock| {
+                let layout = Layout::dense(item, layout.shape())?;
+                let source = DeviceSource { data: packed.data(), layout: &layout, ..*source };
+                self.cast(&source, &layout.runs(), to, dtype, stream)
+            };
             if unit < item && is_same_type {
                 return self.gather(source, &in_units(&runs, item, unit), unit, to, stream);
             }
@@ -65,7 +84,7 @@ impl Gpu {
                 // The cast kernel needs aligned elements, so they are packed first.
                 let packed = DeviceBlock::new(self, layout.bytes(), stream)?;
                 self.gather(source, &in_units(&runs, item, unit), unit, packed.data(), stream)?;
-                return self.cast_packed(source, &packed, to, dtype, stream);
+                return cast_packed(&packed);
             }
             if !is_same_type {
                 if source.order == ByteOrder::Native
@@ -76,12 +95,17 @@ impl Gpu {
                 {
                     // Two passes with coalesced access are faster than one without.
                     self.transpose(planes, &runs, source.dtype, stream)?;
-                    return self.cast_packed(source, &packed, to, dtype, stream);
+                    return cast_packed(&packed);
                 }
                 return self.cast(source, &runs, to, dtype, stream);
             }
             if layout.is_dense() {
-                return self.driver.copy(to as Address, source.data as Address, layout.bytes(), stream.raw());
+                return self.driver.copy(
+                    to as Address,
+                    source.data as Address,
+                    layout.bytes(),
+                    stream.pointer(),
+                );
             }
             if let Some(planes) = planes(source, &runs, to) {
                 return self.transpose(planes, &runs, dtype, stream);
@@ -91,21 +115,11 @@ impl Gpu {
         }
     }
 
-    /// Casts the source after it was packed.
-    unsafe fn cast_packed(
-        &self,
-        source: &DeviceSource<'_>,
-        packed: &DeviceBlock,
-        to: *mut u8,
-        dtype: DType,
-        stream: Stream,
-    ) -> Result<()> {
-        let layout = Layout::dense(source.dtype.size(), source.layout.shape())?;
-        let source = DeviceSource { data: packed.data(), layout: &layout, ..*source };
-        // SAFETY: the caller's contract; the block holds the source's elements.
-        unsafe { self.cast(&source, &layout.runs(), to, dtype, stream) }
-    }
-
+    /// Queues a copy of the source into dense memory, in units of `unit` bytes. `runs` are the loops over the units.
+    ///
+    /// # Safety
+    /// As [`Gpu::convert`] without a cast. `unit` divides the source's address, every step of `runs`, and the target's
+    /// address.
     unsafe fn gather(
         &self,
         source: &DeviceSource<'_>,
@@ -116,10 +130,15 @@ impl Gpu {
     ) -> Result<()> {
         let mut job = gather_job(source, runs, to);
         let kernel = self.require_kernel(Kernel::Gather(unit), source.dtype)?;
-        // SAFETY: the caller's contract; the kernel's argument is one job.
+        // SAFETY: `gather_N` has one parameter, a `Gather`. It reads the units of the source and writes as many to the
+        // target, which meet this function's contract.
         unsafe { kernel.launch(self.driver, loop_grid(job.count), stream, [(&raw mut job).cast()]) }
     }
 
+    /// Queues a copy of the source into dense memory of another type.
+    ///
+    /// # Safety
+    /// As [`Gpu::convert`]. The source's elements are aligned for their type.
     unsafe fn cast(
         &self,
         source: &DeviceSource<'_>,
@@ -138,7 +157,9 @@ impl Gpu {
                 u32::from(fits_four(source.data as usize, source.dtype) && fits_four(to as usize, dtype));
             let grid = loop_grid(job.count.div_ceil(4));
             let arguments = [(&raw mut job).cast(), (&raw mut is_aligned).cast()];
-            // SAFETY: the caller's contract; the kernel's arguments are a job and a flag.
+            // SAFETY: `FROM_to_TO` has two parameters, a `Dense` and a `u32`. It accesses `count` elements of the source
+            // and the target, which meet this function's contract, and vectors of four only if both addresses are aligned
+            // for them.
             return unsafe { kernel.launch(self.driver, grid, stream, arguments) };
         }
         let mut job = gather_job(source, runs, to);
@@ -153,10 +174,15 @@ impl Gpu {
             (&raw mut size).cast(),
         ];
         let kernel = self.require_kernel(Kernel::Cast, source.dtype)?;
-        // SAFETY: the caller's contract; the kernel's arguments are a job and four numbers.
+        // SAFETY: `cast` has five parameters, a `Gather` and four `u32`. It reads the elements of the source and writes
+        // as many to the target, which meet this function's contract.
         unsafe { kernel.launch(self.driver, loop_grid(job.count), stream, arguments) }
     }
 
+    /// Queues a transpose of planes, the elements of which have this type.
+    ///
+    /// # Safety
+    /// As [`Gpu::convert`] without a cast, for the memory that [`planes`] has taken from the source and the target.
     unsafe fn transpose(
         &self,
         mut planes: Planes,
@@ -182,7 +208,9 @@ impl Gpu {
             let blocks = (2 * planes.rows.div_ceil(tile_rows) as u32, pairs, batch);
             let grid = Grid { blocks, threads };
             let arguments = [(&raw mut planes).cast(), (&raw mut is_aligned).cast()];
-            // SAFETY: the caller's contract; the kernel's arguments are planes and a flag.
+            // SAFETY: `transpose_N` has two parameters, a `Planes` and a `u32`. It accesses `columns` columns of the
+            // planes, which lie within the memory of this function's contract: the launches split the columns and do not
+            // exceed them.
             unsafe { kernel.launch(self.driver, grid, stream, arguments)? };
             planes.from = planes.from.wrapping_add(planes.columns as usize * item);
             planes.to = planes.to.wrapping_offset((planes.columns as i64 * planes.to_pitch) as isize);
@@ -202,8 +230,16 @@ impl Gpu {
     /// # Errors
     /// When a device fails.
     ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_cuda::{Gpu, Stream};
+    /// fn copy(gpu: &Gpu, from: *const u8, to: *mut u8) -> tensorferry_core::Result<()> {
+    ///     gpu.copy_to(gpu, from, to, 8, Stream::LEGACY)
+    /// }
+    /// ```
+    ///
     /// # Safety
-    /// `bytes` are readable here and writable there. Both live until the stream, one of this GPU, has passed the copy.
+    /// `bytes` are readable at `from` on this GPU, and writable at `to` on the other, where nobody else uses them. Both
+    /// live until the stream has passed the copy.
     pub unsafe fn copy_to(
         &self,
         other: &Gpu,
@@ -214,8 +250,10 @@ impl Gpu {
     ) -> Result<()> {
         let _entered = self.enter()?;
         let (from, to) = (from as Address, to as Address);
-        // SAFETY: the caller's contract.
-        unsafe { self.driver.copy_to_peer(to, other.context, from, self.context, bytes, stream.raw()) }
+        let (here, there) = (self.context.pointer(), other.context.pointer());
+        // SAFETY: `cuMemcpyPeerAsync` needs `bytes` on both sides until the stream has passed the copy, which is this
+        // function's contract. Primary contexts are never released, and the stream is alive (`Stream::from_handle`).
+        unsafe { self.driver.copy_to_peer(to, there, from, here, bytes, stream.pointer()) }
     }
 }
 
@@ -271,6 +309,8 @@ fn in_units(runs: &[(i64, i64)], item: usize, unit: usize) -> Vec<(i64, i64)> {
     units
 }
 
+/// The argument of a gather. Its arrays are long enough: each loop has two steps or more, and a layout has fewer than 2^63
+/// elements, so there are at most 62 loops over elements, and one more over the units of an element.
 fn gather_job(source: &DeviceSource<'_>, runs: &[(i64, i64)], to: *mut u8) -> Gather {
     let mut job = Gather {
         from: source.data,

@@ -3,9 +3,9 @@
 //! Creating an event costs more than recording one, so events return to the pool and are never destroyed. Everything
 //! here needs only the driver and an entered context; [`Gpu`](crate::Gpu) owns the pool.
 
-use crate::driver::{Driver, EventHandle};
+use crate::driver::Driver;
+use crate::driver::handles::EventHandle;
 use crate::stream::Stream;
-use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tensorferry_core::Result;
@@ -22,58 +22,41 @@ const EVENT_FLAGS: u32 = 0x1 | 0x2;
 /// An event that belongs to this crate.
 pub(crate) struct Event(EventHandle);
 
-// SAFETY: a handle that the driver accepts from any thread.
-unsafe impl Send for Event {}
-
 impl Event {
-    pub(crate) fn raw(&self) -> EventHandle {
-        self.0
+    pub(crate) fn handle(&self) -> &EventHandle {
+        &self.0
     }
 
-    /// Records all work that the stream was given so far.
-    ///
-    /// # Safety
-    /// The context is entered, and the stream is alive.
-    pub(crate) unsafe fn record(&self, driver: &Driver, stream: Stream) -> Result<()> {
-        // SAFETY: the caller's contract.
-        unsafe { driver.event_record(self.0, stream.raw()) }
+    /// Records all work that the stream was given so far. The caller has entered the context.
+    pub(crate) fn record(&self, driver: &Driver, stream: Stream) -> Result<()> {
+        driver.event_record(&self.0, stream)
     }
 
-    /// Whether the recorded work is complete.
-    ///
-    /// # Safety
-    /// The event was recorded, and the context is entered.
-    pub(crate) unsafe fn is_complete(&self, driver: &Driver) -> Result<bool> {
-        // SAFETY: the caller's contract.
-        unsafe { driver.is_event_complete(self.0) }
+    /// Whether the recorded work is complete. The caller has entered the context.
+    pub(crate) fn is_complete(&self, driver: &Driver) -> Result<bool> {
+        driver.is_event_complete(&self.0)
     }
 
     /// Waits for the recorded work: spins for `spin_time`, then sleeps. Returns whether the work is complete, which is
-    /// false only if `is_interrupted` ended the spinning.
-    ///
-    /// # Safety
-    /// The event was recorded, and the context is entered.
-    pub(crate) unsafe fn wait(
+    /// false only if `is_interrupted` ended the spinning. The caller has entered the context.
+    pub(crate) fn wait(
         &self,
         driver: &Driver,
         spin_time: Duration,
         is_interrupted: impl Fn() -> bool,
     ) -> Result<bool> {
         let start = Instant::now();
-        // SAFETY: the caller's contract.
-        unsafe {
-            while start.elapsed() < spin_time {
-                if driver.is_event_complete(self.0)? {
-                    return Ok(true);
-                }
-                // Every query takes the driver's lock, which other threads need.
-                (0..SPINS_PER_QUERY).for_each(|_| std::hint::spin_loop());
-                if is_interrupted() {
-                    return Ok(false);
-                }
+        while start.elapsed() < spin_time {
+            if driver.is_event_complete(&self.0)? {
+                return Ok(true);
             }
-            driver.event_synchronise(self.0).map(|()| true)
+            // Every query takes the driver's lock, which other threads need.
+            (0..SPINS_PER_QUERY).for_each(|_| std::hint::spin_loop());
+            if is_interrupted() {
+                return Ok(false);
+            }
         }
+        driver.event_synchronise(&self.0).map(|()| true)
     }
 }
 
@@ -88,9 +71,8 @@ impl EventPool {
         if let Some(event) = idle {
             return Ok(event);
         }
-        let mut event = ptr::null_mut();
-        // SAFETY: a place for the handle; the caller has entered the context.
-        unsafe { driver.event_create(&raw mut event, EVENT_FLAGS)? };
+        let mut event = EventHandle::default();
+        driver.event_create(&mut event, EVENT_FLAGS)?;
         Ok(Event(event))
     }
 
@@ -115,23 +97,16 @@ pub(crate) struct EventPair {
 }
 
 impl EventPair {
-    /// Records the event of the chunk with this index.
-    ///
-    /// # Safety
-    /// The context is entered, and the stream is alive.
-    pub(crate) unsafe fn record(&self, index: usize, stream: Stream) -> Result<()> {
-        // SAFETY: the caller's contract.
-        self.events[index % 2].as_ref().map_or(Ok(()), |event| unsafe { event.record(self.driver, stream) })
+    /// Records the event of the chunk with this index. The caller has entered the context.
+    pub(crate) fn record(&self, index: usize, stream: Stream) -> Result<()> {
+        self.events[index % 2].as_ref().map_or(Ok(()), |event| event.record(self.driver, stream))
     }
 
-    /// Waits until the chunk with this index is complete.
-    ///
-    /// # Safety
-    /// The chunk was recorded, and no chunk after the next one was; the context is entered.
-    pub(crate) unsafe fn wait(&self, index: usize) -> Result<()> {
+    /// Waits until the chunk with this index is complete. The caller has recorded it and no chunk after the next one, and has
+    /// entered the context.
+    pub(crate) fn wait(&self, index: usize) -> Result<()> {
         let Some(event) = &self.events[index % 2] else { return Ok(()) };
-        // SAFETY: the caller's contract.
-        unsafe { event.wait(self.driver, EVENT_SPIN_TIME, || false).map(drop) }
+        event.wait(self.driver, EVENT_SPIN_TIME, || false).map(drop)
     }
 }
 

@@ -1,12 +1,13 @@
 //! One GPU: its primary context, which the frameworks use too, and the pools that belong to it.
 
-use crate::driver::{ContextHandle, Driver};
+use crate::driver::Driver;
+use crate::driver::handles::ContextHandle;
 use crate::event_pool::EventPool;
 use crate::hints;
 use crate::kernels::KernelCache;
 use crate::stream::Stream;
 use crate::stream_pool::{PooledStream, StreamPool, create_stream};
-use std::ptr;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 use tensorferry_core::{Error, ErrorKind, Result};
 
@@ -26,11 +27,6 @@ pub struct Gpu {
     index: i32,
 }
 
-// SAFETY: the driver's functions may be called from any thread; a context is made current by the thread that needs it.
-unsafe impl Send for Gpu {}
-// SAFETY: as above; every field that changes has a lock of its own.
-unsafe impl Sync for Gpu {}
-
 impl Gpu {
     /// The number of GPUs that this process sees.
     ///
@@ -38,8 +34,7 @@ impl Gpu {
     /// If the driver is missing.
     pub fn count() -> Result<usize> {
         let mut count = 0;
-        // SAFETY: a place for the number.
-        unsafe { Driver::get()?.device_count(&raw mut count)? };
+        Driver::get()?.device_count(&mut count)?;
         Ok(count.max(0) as usize)
     }
 
@@ -65,12 +60,9 @@ impl Gpu {
     }
 
     fn open(driver: &'static Driver, index: i32) -> Result<Self> {
-        let (mut ordinal, mut context) = (0, ptr::null_mut());
-        // SAFETY: places for the results, and a device that the driver has just returned.
-        unsafe {
-            driver.device(&raw mut ordinal, index).map_err(|_| absent(index))?;
-            driver.retain_context(&raw mut context, ordinal)?;
-        }
+        let (mut ordinal, mut context) = (0, ContextHandle::default());
+        driver.device(&mut ordinal, index).map_err(|_| absent(index))?;
+        driver.retain_context(&mut context, ordinal)?;
         Ok(Self {
             driver,
             context,
@@ -91,16 +83,13 @@ impl Gpu {
     pub(crate) fn enter(&self) -> Result<ContextGuard> {
         // Fails in a forked child.
         Driver::get()?;
-        let mut current = ptr::null_mut();
-        // SAFETY: a place for the result, and a context that is never released.
-        unsafe {
-            self.driver.current_context(&raw mut current)?;
-            if current == self.context {
-                return Ok(ContextGuard(None));
-            }
-            self.driver.push_context(self.context)?;
+        let mut current = 0;
+        self.driver.current_context(&mut current)?;
+        if self.context.is(current) {
+            return Ok(ContextGuard { pushed_by: None, thread: PhantomData });
         }
-        Ok(ContextGuard(Some(self.driver)))
+        self.driver.push_context(self.context)?;
+        Ok(ContextGuard { pushed_by: Some(self.driver), thread: PhantomData })
     }
 
     /// The stream of this crate that waits for frameworks that do not name a stream of their own, so that other streams
@@ -124,8 +113,7 @@ impl Gpu {
     pub fn memory(&self) -> Result<(usize, usize)> {
         let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: places for the results.
-        unsafe { self.driver.memory_info(&raw mut free, &raw mut total)? };
+        self.driver.memory_info(&mut free, &mut total)?;
         Ok((free, total))
     }
 
@@ -153,15 +141,18 @@ fn absent(index: i32) -> Error {
 }
 
 /// Restores the context that was current before [`Gpu::enter`] when it is dropped.
-pub(crate) struct ContextGuard(Option<&'static Driver>);
+pub(crate) struct ContextGuard {
+    /// The driver, if the guard has a context to pop.
+    pushed_by: Option<&'static Driver>,
+    /// Makes the type stay on its thread, whose context stack it changes.
+    thread: PhantomData<*const ()>,
+}
 
 impl Drop for ContextGuard {
     fn drop(&mut self) {
-        if let Some(driver) = self.0 {
-            let mut context = ptr::null_mut();
-            // SAFETY: this thread pushed the context, and whoever pushed others since has popped them. If this fails, a
-            // context stays current that works.
-            let _ = unsafe { driver.pop_context(&raw mut context) };
+        if let Some(driver) = self.pushed_by {
+            // Whoever pushed other contexts since has popped them. If this fails, a context stays current that works.
+            let _ = driver.pop_context(&mut 0);
         }
     }
 }

@@ -3,7 +3,8 @@
 //! The driver compiles a PTX module as a whole, which takes a second for all kernels, and caches the result on disk. So
 //! each kernel is loaded as a module of its own.
 
-use crate::driver::{Driver, FunctionHandle, ModuleHandle};
+use crate::driver::Driver;
+use crate::driver::handles::{FunctionHandle, ModuleHandle};
 use crate::stream::Stream;
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -56,9 +57,6 @@ pub(crate) struct KernelCache(Mutex<Vec<(Kernel, Option<KernelFunction>)>>);
 #[derive(Clone, Copy)]
 pub(crate) struct KernelFunction(FunctionHandle);
 
-// SAFETY: a handle that the driver accepts from any thread.
-unsafe impl Send for KernelFunction {}
-
 /// The dimensions of a launch.
 #[derive(Clone, Copy)]
 pub(crate) struct Grid {
@@ -85,21 +83,21 @@ impl KernelCache {
 fn compile(driver: &Driver, name: &str, ptx: String) -> Result<KernelFunction> {
     let has_nul = |_| Error::new(ErrorKind::DeviceFailed, "the PTX of a kernel contains a NUL byte");
     let (ptx, name) = (CString::new(ptx).map_err(has_nul)?, CString::new(name).map_err(has_nul)?);
-    let (mut module, mut function): (ModuleHandle, FunctionHandle) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: places for the results, texts that end with a zero, and a module that is never unloaded.
-    unsafe {
-        driver.load_module(&raw mut module, ptx.as_ptr().cast())?;
-        driver.function(&raw mut function, module, name.as_ptr())?;
-    }
+    let (mut module, mut function) = (ModuleHandle::default(), FunctionHandle::default());
+    // SAFETY: `cuModuleLoadData` reads an image up to its end. This one is PTX, which ends with the NUL of the `CString`. The
+    // driver writes one handle, and nothing unloads the module.
+    unsafe { driver.load_module(&raw mut module, ptx.as_ptr().cast())? };
+    driver.function(&mut function, module, &name)?;
     Ok(KernelFunction(function))
 }
 
 impl KernelFunction {
-    /// Queues the kernel.
+    /// Queues the kernel. The caller has entered the context.
     ///
     /// # Safety
-    /// The context is entered. The arguments match the kernel's signature, and the memory that they describe lives until
-    /// the stream has passed the kernel.
+    /// - The arguments are as many as the kernel has, and each points to a value of the parameter's type.
+    /// - The GPU can access the memory that the values describe, for which nobody else races, until the stream has passed the
+    ///   kernel.
     pub(crate) unsafe fn launch<const N: usize>(
         self,
         driver: &Driver,
@@ -108,10 +106,12 @@ impl KernelFunction {
         mut arguments: [*mut c_void; N],
     ) -> Result<()> {
         let Grid { blocks: (grid_x, grid_y, grid_z), threads: (block_x, block_y) } = grid;
-        // SAFETY: the caller's contract; the driver reads the arguments before it returns.
+        // SAFETY: `cuLaunchKernel` copies a value through each of the `arguments` before it returns; number and types are the
+        // first clause of this function's contract. The memory that the kernel uses is the second. The handle is of a module
+        // that is never unloaded (`compile`), and the stream is alive (`Stream::from_handle`).
         unsafe {
             driver.launch(
-                self.0,
+                self.0.pointer(),
                 grid_x,
                 grid_y,
                 grid_z,
@@ -119,7 +119,7 @@ impl KernelFunction {
                 block_y,
                 1,
                 0,
-                stream.raw(),
+                stream.pointer(),
                 arguments.as_mut_ptr(),
                 ptr::null_mut(),
             )

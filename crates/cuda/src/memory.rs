@@ -1,19 +1,18 @@
 //! Device memory: which device an address belongs to, and blocks that this crate allocates.
 
-use crate::driver::{Address, Driver};
+use crate::abi::PointerAttribute;
+use crate::driver::Driver;
+use crate::driver::handles::{Address, DeviceMemory};
 use crate::gpu::Gpu;
 use crate::stream::{Stream, SyncPoint};
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::c_int;
+use std::thread::{self, ThreadId};
 use tensorferry_core::device::{Device, DeviceKind};
 use tensorferry_core::{Error, ErrorKind, Result, hints as core_hints};
 
-/// `CUpointer_attribute` and `CUmemorytype`.
-const MEMORY_TYPE: c_int = 2;
-const IS_MANAGED: c_int = 8;
-const DEVICE_ORDINAL: c_int = 9;
-
-const TYPE_HOST: c_uint = 1;
-const TYPE_DEVICE: c_uint = 2;
+/// `CUmemorytype`.
+const TYPE_HOST: u64 = 1;
+const TYPE_DEVICE: u64 = 2;
 
 /// The device that the memory at this address belongs to, according to the driver. An address that the driver does not
 /// know belongs to the host.
@@ -21,13 +20,11 @@ const TYPE_DEVICE: c_uint = 2;
 /// # Errors
 /// If the driver is missing.
 pub fn device_of_address(address: usize) -> Result<Device> {
-    let (mut kind, mut managed, mut index): (c_uint, c_uint, c_int) = (0, 0, 0);
-    let which = [MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL];
-    let into: [*mut c_void; 3] = [(&raw mut kind).cast(), (&raw mut managed).cast(), (&raw mut index).cast()];
-    // SAFETY: three attributes and a place of the right size for each; any address may be queried.
-    unsafe {
-        Driver::get()?.pointer_attributes(3, which.as_ptr(), into.as_ptr(), address as Address)?;
-    }
+    let attributes =
+        [PointerAttribute::MEMORY_TYPE, PointerAttribute::IS_MANAGED, PointerAttribute::DEVICE_ORDINAL];
+    let [kind, managed, index] = Driver::get()?.query_address(attributes, address as Address)?;
+    // The driver writes a signed number of four bytes.
+    let index = index as u32 as c_int;
     Ok(match (kind, managed != 0) {
         (_, true) => Device { kind: DeviceKind::CudaManaged, index: index.max(0) },
         (TYPE_DEVICE, _) => Device { kind: DeviceKind::Cuda, index },
@@ -36,14 +33,17 @@ pub fn device_of_address(address: usize) -> Result<Device> {
     })
 }
 
-/// Device memory for the time of one conversion. One stream uses it, and it is freed in the order of that stream.
+/// Device memory for the time of one conversion. One stream uses it, and it is freed in the order of that stream, whichever
+/// thread drops it.
 pub struct DeviceBlock {
     gpu: &'static Gpu,
-    address: Address,
+    memory: DeviceMemory,
     bytes: usize,
     stream: Stream,
     /// Whether the memory is freed in stream order; otherwise the host waits for the stream first.
     is_stream_ordered: bool,
+    /// The thread whose default stream `stream` is. On another thread the same handle is another stream.
+    stream_thread: Option<ThreadId>,
 }
 
 impl DeviceBlock {
@@ -53,11 +53,9 @@ impl DeviceBlock {
     /// If the device is out of memory: with the bytes that were requested and those that are free.
     pub fn new(gpu: &'static Gpu, bytes: usize, stream: Stream) -> Result<Self> {
         let _entered = gpu.enter()?;
-        let (mut address, bytes) = (0, bytes.max(1));
-        // SAFETY: a place for the address; the context is entered, and a `Stream` is alive while it is used
-        // (`Stream::from_handle`).
-        match unsafe { gpu.driver.allocate_ordered(&raw mut address, bytes, stream.raw()) } {
-            Some(Ok(())) => Ok(Self { gpu, address, bytes, stream, is_stream_ordered: true }),
+        let (mut memory, bytes) = (DeviceMemory::default(), bytes.max(1));
+        match gpu.driver.allocate_ordered(&mut memory, bytes, stream) {
+            Some(Ok(())) => Ok(Self::owning(gpu, memory, bytes, stream, true)),
             Some(Err(error)) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
             // Old drivers lack the function, and some devices have no memory pools.
             Some(Err(error)) if error.kind() != ErrorKind::UnsupportedDevice => Err(error),
@@ -71,13 +69,23 @@ impl DeviceBlock {
     /// As [`DeviceBlock::new`].
     pub fn new_exportable(gpu: &'static Gpu, bytes: usize, stream: Stream) -> Result<Self> {
         let _entered = gpu.enter()?;
-        let mut address = 0;
-        // SAFETY: a place for the address; the context is entered.
-        match unsafe { gpu.driver.allocate(&raw mut address, bytes.max(1)) } {
-            Ok(()) => Ok(Self { gpu, address, bytes, stream, is_stream_ordered: false }),
+        let mut memory = DeviceMemory::default();
+        match gpu.driver.allocate(&mut memory, bytes.max(1)) {
+            Ok(()) => Ok(Self::owning(gpu, memory, bytes, stream, false)),
             Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
             Err(error) => Err(error),
         }
+    }
+
+    fn owning(
+        gpu: &'static Gpu,
+        memory: DeviceMemory,
+        bytes: usize,
+        stream: Stream,
+        is_stream_ordered: bool,
+    ) -> Self {
+        let stream_thread = stream.is_per_thread().then(|| thread::current().id());
+        Self { gpu, memory, bytes, stream, is_stream_ordered, stream_thread }
     }
 
     /// Its size.
@@ -87,7 +95,7 @@ impl DeviceBlock {
 
     /// Its first byte.
     pub fn data(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(self.address as usize)
+        std::ptr::with_exposed_provenance_mut(self.memory.address() as usize)
     }
 }
 
@@ -95,14 +103,16 @@ impl Drop for DeviceBlock {
     fn drop(&mut self) {
         // A failure is one of the device, which the next call reports.
         let Ok(_entered) = self.gpu.enter() else { return };
-        // SAFETY: the stream is alive as long as a copy of it is used (`Stream::from_handle`), of which the block has one;
-        // the memory is ours. Work on the stream may still use it, and `cuMemFree` does not wait for that.
-        unsafe {
-            if self.is_stream_ordered {
-                let _ = self.gpu.driver.free_ordered(self.address, self.stream.raw());
-            } else if self.gpu.wait(SyncPoint::Stream(self.stream)).is_ok() {
-                let _ = self.gpu.driver.free(self.address);
-            }
+        let is_other_stream = self.stream_thread.is_some_and(|owner| owner != thread::current().id());
+        // This thread cannot name the stream, so it waits for all of them, or leaks the memory.
+        if is_other_stream && !self.gpu.settle() {
+            return;
+        }
+        if self.is_stream_ordered {
+            let _ = self.gpu.driver.free_ordered(self.memory.take(), self.stream);
+        } else if self.gpu.wait(SyncPoint::Stream(self.stream)).is_ok() {
+            // Work on the stream may have used the memory until now, and `cuMemFree` does not wait for it.
+            let _ = self.gpu.driver.free(self.memory.take());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Stream handles, and the sync points between which [`Gpu::order`](crate::Gpu::order) orders work.
 
-use crate::driver::StreamHandle;
+use std::ffi::c_void;
 use std::ptr;
 
 /// A stream that another library owns and keeps alive. Whoever makes one from a handle vouches for that, so that safe
@@ -15,6 +15,9 @@ pub struct Stream(usize);
 impl Stream {
     /// The default stream that all threads share.
     pub const LEGACY: Self = Self(0);
+
+    /// The default stream of the calling thread.
+    const PER_THREAD: Self = Self(2);
 
     /// The stream with this handle. Handle 1 is the shared default stream, as 0 is.
     ///
@@ -34,9 +37,14 @@ impl Stream {
     /// # Safety
     /// The handle is that of a default stream (0, 1 or 2), or of a stream of this process that is alive for as long as
     /// the result or a copy of it is used: in a [`SyncPoint`], a [`DeviceBlock`](crate::DeviceBlock) or an open
-    /// [`TransferBatch`](crate::TransferBatch).
+    /// [`TransferBatch`](crate::TransferBatch). Handle 2 names the default stream of the thread that uses it.
     pub unsafe fn from_handle(handle: usize) -> Self {
         Self(if handle == 1 { 0 } else { handle })
+    }
+
+    /// Whether it is a different stream on every thread.
+    pub(crate) fn is_per_thread(self) -> bool {
+        self == Self::PER_THREAD
     }
 
     /// The handle.
@@ -44,7 +52,8 @@ impl Stream {
         self.0
     }
 
-    pub(crate) fn raw(self) -> StreamHandle {
+    /// The handle in its C type, `CUstream`.
+    pub(crate) fn pointer(self) -> *mut c_void {
         ptr::with_exposed_provenance_mut(self.0)
     }
 }
@@ -67,9 +76,8 @@ impl SyncPoint {
     /// thread, so it becomes all streams.
     #[must_use]
     pub fn thread_independent(self) -> Self {
-        const PER_THREAD: usize = 2;
         match self {
-            Self::Stream(Stream(PER_THREAD)) => Self::AllStreams,
+            Self::Stream(stream) if stream.is_per_thread() => Self::AllStreams,
             other => other,
         }
     }

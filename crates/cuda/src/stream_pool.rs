@@ -5,7 +5,6 @@
 
 use crate::driver::Driver;
 use crate::stream::Stream;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::Result;
@@ -32,8 +31,8 @@ impl StreamPool {
             return Ok(PooledStream::new(self, stream));
         }
         let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: a stream of this pool. A stream whose query fails stays in the list.
-        let is_idle = |stream: &Stream| unsafe { driver.is_stream_idle(stream.raw()) }.unwrap_or(false);
+        // A stream whose query fails stays in the list.
+        let is_idle = |stream: &Stream| driver.is_stream_idle(*stream).unwrap_or(false);
         if let Some(found) = unsettled.iter().position(is_idle) {
             return Ok(PooledStream::new(self, unsettled.swap_remove(found)));
         }
@@ -68,9 +67,5 @@ impl Drop for PooledStream {
 pub(crate) fn create_stream(driver: &Driver) -> Result<Stream> {
     /// `CU_STREAM_NON_BLOCKING`: no implicit order with the default stream.
     const NON_BLOCKING: u32 = 1;
-    let mut handle = ptr::null_mut();
-    // SAFETY: a place for the handle; the caller has entered the context.
-    unsafe { driver.stream_create(&raw mut handle, NON_BLOCKING)? };
-    // SAFETY: the driver has just created it, and nothing destroys it.
-    Ok(unsafe { Stream::from_handle(handle.expose_provenance()) })
+    driver.create_stream(NON_BLOCKING)
 }

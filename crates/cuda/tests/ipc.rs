@@ -4,84 +4,23 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is a failed test")]
 
-use std::ffi::{CStr, c_int, c_void};
+mod common;
+
+use common::{GpuMemory, calls, download, driver_counts, fail, gpu, upload};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tensorferry_core::error::Hint;
 use tensorferry_core::{Access, ByteOrder, DType, ErrorKind, Layout};
 use tensorferry_cuda::ipc::*;
-use tensorferry_cuda::{
-    DeviceBlock, DeviceSource, Gpu, HostDestination, RingOptions, Stream, SyncPoint, TransferControl,
-    TransferPath, hints,
-};
+use tensorferry_cuda::{DeviceBlock, DeviceSource, Gpu, Stream, SyncPoint, hints};
 
-/// A control function of the test driver.
-fn function(name: &CStr) -> *mut c_void {
-    // SAFETY: a library that is loaded, and names that end with a zero byte.
-    unsafe {
-        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
-        let found = libc::dlsym(library, name.as_ptr());
-        assert!(!found.is_null(), "libcuda.so.1 is not the test driver: run `make test-rust`");
-        found
-    }
+fn write(to: &impl GpuMemory, bytes: &[u8]) {
+    upload(gpu(), bytes, to, Stream::LEGACY).unwrap();
+    gpu().wait(SyncPoint::AllStreams).unwrap();
 }
 
-/// Makes one call of a driver function fail: the next one, or a later one.
-fn fail(name: &CStr, after: u64, status: c_int) {
-    // SAFETY: the test driver has this function, of this type.
-    unsafe {
-        let fail: extern "C" fn(*const i8, u64, c_int) = std::mem::transmute(function(c"testdriver_fail"));
-        fail(name.as_ptr(), after, status);
-    }
-}
-
-fn count(name: &CStr) -> usize {
-    // SAFETY: the test driver's counting functions have no arguments.
-    unsafe {
-        let count: extern "C" fn() -> usize = std::mem::transmute(function(name));
-        count()
-    }
-}
-
-/// What the driver holds: mappings and handles, interprocess events, bytes.
-fn driver_counts() -> (usize, usize, usize) {
-    (count(c"testdriver_mappings"), count(c"testdriver_events"), count(c"testdriver_used"))
-}
-
-fn gpu() -> &'static Gpu {
-    Gpu::get(0).expect("the test driver: run `make test-rust`")
-}
-
-const RING: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, saves_memory: false, batched: false };
-
-fn write(to: *mut u8, bytes: &[u8]) {
-    let layout = Layout::dense(1, &[bytes.len() as i64]).unwrap();
-    let source =
-        DeviceSource { data: bytes.as_ptr(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
-    // SAFETY: both have as many bytes.
-    unsafe {
-        gpu().upload(&source, to, DType::UInt8, Stream::LEGACY, RING, &TransferControl::default()).unwrap();
-        gpu().wait(SyncPoint::AllStreams).unwrap();
-    }
-}
-
-fn read(from: *const u8, count: usize) -> Vec<u8> {
-    let (layout, mut bytes) = (Layout::dense(1, &[count as i64]).unwrap(), vec![0; count]);
-    let source = DeviceSource { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
-    let to = HostDestination { data: bytes.as_mut_ptr(), dtype: DType::UInt8, layout: &layout };
-    // SAFETY: both have as many bytes.
-    unsafe {
-        gpu()
-            .download(
-                &source,
-                &to,
-                SyncPoint::Stream(Stream::LEGACY),
-                TransferPath::Driver,
-                &TransferControl::default(),
-            )
-            .unwrap();
-    }
-    bytes
+fn read(from: &impl GpuMemory, count: usize) -> Vec<u8> {
+    download(gpu(), from, count, Stream::LEGACY).unwrap()
 }
 
 // One test runs all of them in order: the counts and injected errors belong to the process.
@@ -116,7 +55,7 @@ fn export_methods() {
     let ordered = DeviceBlock::new(gpu(), 1000, Stream::LEGACY).unwrap();
     let found = Allocation::of(ordered.data()).unwrap();
     assert_eq!(found.export_method(), ExportMethod::None);
-    // SAFETY: the export fails.
+    // SAFETY: `export` needs the allocation for as long as the arena lives, and fails before it makes one.
     let error = unsafe { found.export(Box::new(())) }.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);
     assert_eq!(error.hint(), Some(&Hint::Key(hints::PUBLISH_COPY, None)));
@@ -128,14 +67,13 @@ fn export_methods() {
     );
     assert!(found.can_be_read_only());
     // Two exports of one allocation have one id.
-    // SAFETY: the blocks live until the end.
-    unsafe {
-        for address in [plain.data(), own.data()] {
-            let first = Allocation::of(address).unwrap().export(Box::new(())).unwrap();
-            let second = Allocation::of(address.wrapping_add(500)).unwrap().export(Box::new(())).unwrap();
-            assert!(first.id() == second.id() && first.data() == second.data() && first.is_own());
-            assert_eq!(counts().exports, 2);
-        }
+    for address in [plain.data(), own.data()] {
+        let [first, second] = [address, address.wrapping_add(500)].map(|address| {
+            // SAFETY: `plain` and `own` keep both allocations until the end of this function, the arenas live for one pass.
+            unsafe { Allocation::of(address).unwrap().export(Box::new(())).unwrap() }
+        });
+        assert!(first.id() == second.id() && first.data() == second.data() && first.is_own());
+        assert_eq!(counts().exports, 2);
     }
     assert_eq!((counts().exports, counts().made), (0, 1));
     let (same, offset) = find(own.data().wrapping_add(77), 10).unwrap();
@@ -169,7 +107,7 @@ fn arena_blocks() {
 fn attaching_own_memory() {
     let before = driver_counts();
     let own = GpuArena::new(gpu(), 100).unwrap();
-    write(own.data(), b"mine");
+    write(&*own, b"mine");
     let descriptor = own.export_handle().descriptor().unwrap();
     let attach = |id: &ArenaId, bytes, access| {
         GpuArena::attach(gpu(), id, bytes, access, ImportHandle::Descriptor(descriptor))
@@ -180,7 +118,7 @@ fn attaching_own_memory() {
     assert!(
         read_only.data() != own.data() && read_only.access() == Access::ReadOnly && counts().imports == 1
     );
-    assert_eq!(read(read_only.data(), 4), b"mine");
+    assert_eq!(read(&*read_only, 4), b"mine");
     assert!(Arc::ptr_eq(&attach(own.id(), bytes, Access::ReadOnly).unwrap(), &read_only));
     // Announcements that do not match the memory.
     let fact = |result: tensorferry_core::Result<Arc<GpuArena>>| result.unwrap_err().fact().to_owned();
@@ -217,42 +155,14 @@ fn attaching_own_memory() {
 
 fn events() {
     let before = driver_counts();
-    // SAFETY: streams that live as long as the process, and blocks that live until the work is complete.
-    unsafe {
+    {
         let (work, reader) = (gpu().sync_stream().unwrap(), Stream::LEGACY);
         assert!(ReadyEvent::after(gpu(), &[SyncPoint::Complete]).unwrap().is_none());
         gpu().wait(SyncPoint::AllStreams).unwrap();
         assert!(ReadyEvent::after(gpu(), &[SyncPoint::Stream(work)]).unwrap().is_none());
         let (from, to) =
             (DeviceBlock::new(gpu(), 8, reader).unwrap(), DeviceBlock::new(gpu(), 8, reader).unwrap());
-        for points in [
-            &[SyncPoint::Stream(work)][..],
-            &[SyncPoint::Stream(work), SyncPoint::Stream(reader)],
-            &[SyncPoint::AllStreams],
-        ] {
-            write(from.data(), b"new data");
-            write(to.data(), b"old data");
-            let layout = Layout::dense(8, &[1]).unwrap();
-            let source = DeviceSource {
-                data: from.data(),
-                dtype: DType::Int64,
-                layout: &layout,
-                order: ByteOrder::Native,
-            };
-            gpu().convert(&source, to.data(), DType::Int64, work).unwrap();
-            let event = ReadyEvent::after(gpu(), points).unwrap().unwrap();
-            assert_eq!(counts().events, 1);
-            // In the process that made it, the handle stands for the event itself.
-            let awaited = RemoteEvent::open(gpu(), event.handle()).unwrap();
-            assert_eq!(read(to.data(), 8), b"old data");
-            awaited.order(SyncPoint::Stream(reader)).unwrap();
-            assert_eq!(read(to.data(), 8), b"new data");
-            assert!(awaited.is_complete().unwrap() && counts().events == 1);
-        }
-        let error = RemoteEvent::open(gpu(), &[3; 64]).unwrap_err();
-        assert!(error.fact().contains("event cannot be opened"));
-        // Without interprocess events, the host waits.
-        fail(c"cuIpcGetEventHandle", 0, 801);
+        write(&from, b"new data");
         let layout = Layout::dense(8, &[1]).unwrap();
         let source = DeviceSource {
             data: from.data(),
@@ -260,10 +170,33 @@ fn events() {
             layout: &layout,
             order: ByteOrder::Native,
         };
-        write(to.data(), b"old data");
-        gpu().convert(&source, to.data(), DType::Int64, work).unwrap();
+        let overwrite = || {
+            write(&to, b"old data");
+            // SAFETY: both blocks have eight bytes, and live until a read has waited for `work`.
+            unsafe { gpu().convert(&source, to.data(), DType::Int64, work).unwrap() };
+        };
+        for points in [
+            &[SyncPoint::Stream(work)][..],
+            &[SyncPoint::Stream(work), SyncPoint::Stream(reader)],
+            &[SyncPoint::AllStreams],
+        ] {
+            overwrite();
+            let event = ReadyEvent::after(gpu(), points).unwrap().unwrap();
+            assert_eq!(counts().events, 1);
+            // In the process that made it, the handle stands for the event itself.
+            let awaited = RemoteEvent::open(gpu(), event.handle()).unwrap();
+            assert_eq!(read(&to, 8), b"old data");
+            awaited.order(SyncPoint::Stream(reader)).unwrap();
+            assert_eq!(read(&to, 8), b"new data");
+            assert!(awaited.is_complete().unwrap() && counts().events == 1);
+        }
+        let error = RemoteEvent::open(gpu(), &[3; 64]).unwrap_err();
+        assert!(error.fact().contains("event cannot be opened"));
+        // Without interprocess events, the host waits.
+        fail(c"cuIpcGetEventHandle", 0, 801);
+        overwrite();
         assert!(ReadyEvent::after(gpu(), &[SyncPoint::Stream(work)]).unwrap().is_none());
-        assert_eq!(read(to.data(), 8), b"new data");
+        assert_eq!(read(&to, 8), b"new data");
     }
     assert_eq!((driver_counts(), counts()), (before, GpuArenaCounts::default()));
 }
@@ -316,4 +249,10 @@ fn driver_errors() {
     fail(c"cuCtxSynchronize", 0, 900);
     drop(own);
     assert_eq!((counts(), driver_counts().0), (GpuArenaCounts::default(), with_own.0.0));
+    // Addresses that are still mapped are not given back.
+    let own = GpuArena::new(gpu(), 100).unwrap();
+    let frees = calls(c"cuMemAddressFree");
+    fail(c"cuMemUnmap", 0, 719);
+    drop(own);
+    assert_eq!(calls(c"cuMemAddressFree"), frees);
 }

@@ -4,76 +4,11 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a panic is a failed test")]
 
-use std::ffi::CString;
+mod common;
+
+use common::{calls, download, fail, gpu, upload};
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout};
-use tensorferry_cuda::{
-    DeviceBlock, DeviceSource, Gpu, HostDestination, RingOptions, Stream, SyncPoint, TransferControl,
-    TransferPath, device_of_address,
-};
-
-unsafe extern "C" {
-    fn dlopen(name: *const i8, flags: i32) -> *mut std::ffi::c_void;
-    fn dlsym(library: *mut std::ffi::c_void, name: *const i8) -> *mut std::ffi::c_void;
-}
-
-/// Makes one call of a driver function fail: the next one, or a later one.
-fn fail(name: &str, after: u64, status: i32) {
-    let name = CString::new(name).unwrap();
-    // SAFETY: the test driver has this function, of this type; the assertion checks that it is loaded.
-    unsafe {
-        let library = dlopen(c"libcuda.so.1".as_ptr(), 2);
-        let function = dlsym(library, c"testdriver_fail".as_ptr());
-        assert!(!function.is_null(), "libcuda.so.1 is not the test driver: run `make test-rust`");
-        let function: extern "C" fn(*const i8, u64, i32) = std::mem::transmute(function);
-        function(name.as_ptr(), after, status);
-    }
-}
-
-fn gpu() -> &'static Gpu {
-    Gpu::get(0).expect("the test driver: run `make test-rust`")
-}
-
-const RING: RingOptions = RingOptions { threads: 2, chunk: 256 << 10, saves_memory: false, batched: false };
-
-/// Bytes as a tensor.
-fn byte_source(data: *const u8, layout: &Layout) -> DeviceSource<'_> {
-    DeviceSource { data, dtype: DType::UInt8, layout, order: ByteOrder::Native }
-}
-
-unsafe fn upload(
-    gpu: &'static Gpu,
-    from: *const u8,
-    to: *mut u8,
-    bytes: usize,
-    stream: Stream,
-) -> tensorferry_core::Result<()> {
-    let layout = Layout::dense(1, &[bytes as i64])?;
-    let source = byte_source(from, &layout);
-    // SAFETY: the callers of these tests vouch for their memory.
-    unsafe { gpu.upload(&source, to, DType::UInt8, stream, RING, &TransferControl::default()) }
-}
-
-unsafe fn download(
-    gpu: &'static Gpu,
-    from: *const u8,
-    to: *mut u8,
-    bytes: usize,
-    stream: Stream,
-) -> tensorferry_core::Result<()> {
-    let layout = Layout::dense(1, &[bytes as i64])?;
-    let source = byte_source(from, &layout);
-    let to = HostDestination { data: to, dtype: DType::UInt8, layout: &layout };
-    // SAFETY: the callers of these tests vouch for their memory.
-    unsafe {
-        gpu.download(
-            &source,
-            &to,
-            SyncPoint::Stream(stream),
-            TransferPath::Driver,
-            &TransferControl::default(),
-        )
-    }
-}
+use tensorferry_cuda::{DeviceBlock, DeviceSource, Gpu, Stream, SyncPoint, device_of_address};
 
 /// Device memory for work on the default stream.
 fn block(bytes: usize) -> DeviceBlock {
@@ -84,11 +19,20 @@ fn source(data: *const u8, layout: &Layout) -> DeviceSource<'_> {
     DeviceSource { data, dtype: DType::Float32, layout, order: ByteOrder::Native }
 }
 
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+fn floats_of(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect()
+}
+
 // One test runs all of them in order: the streams and injected errors of the test driver belong to the process.
 #[test]
 fn one_process() {
     missing_devices();
     ordered_work_is_visible();
+    blocks_outlive_the_work_of_another_thread();
     packing_and_casting();
     driver_errors();
 }
@@ -109,34 +53,51 @@ fn ordered_work_is_visible() {
     let gpu = gpu();
     let (work, reader) = (gpu.sync_stream().unwrap(), Stream::LEGACY);
     let layout = Layout::dense(4, &[3]).unwrap();
-    let values = [1f32, 2.0, 3.0];
+    let values = bytes_of(&[1.0, 2.0, 3.0]);
     let device = block(12);
     let other = block(12);
-    let (mut old, mut new) = ([0f32; 3], [0f32; 3]);
-    // SAFETY: blocks and arrays of twelve bytes, alive until the end.
-    unsafe {
-        upload(gpu, values.as_ptr().cast(), device.data(), 12, reader).unwrap();
+    // SAFETY: the source and the target are blocks of twelve bytes, and live until the end, when `work` has passed the copies.
+    let copy = || unsafe {
         gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();
-        // A reader that does not wait sees the old values.
-        download(gpu, other.data(), old.as_mut_ptr().cast(), 12, reader).unwrap();
-        assert_ne!(old, values);
-        assert!(!gpu.is_done(SyncPoint::Stream(work)).unwrap());
-        gpu.order(SyncPoint::Stream(work), SyncPoint::Stream(reader)).unwrap();
-        download(gpu, other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
-        assert_eq!(new, values);
-        assert!(gpu.is_done(SyncPoint::Stream(work)).unwrap() && gpu.is_done(SyncPoint::Complete).unwrap());
-        assert!(!gpu.is_done(SyncPoint::AllStreams).unwrap());
-        // The same with a sync point that is all streams.
-        for (before, after) in [
-            (SyncPoint::AllStreams, SyncPoint::Stream(reader)),
-            (SyncPoint::Stream(work), SyncPoint::AllStreams),
-        ] {
-            upload(gpu, [0f32; 3].as_ptr().cast(), other.data(), 12, reader).unwrap();
-            gpu.convert(&source(device.data(), &layout), other.data(), DType::Float32, work).unwrap();
-            gpu.order(before, after).unwrap();
-            download(gpu, other.data(), new.as_mut_ptr().cast(), 12, reader).unwrap();
-            assert_eq!(new, values);
-        }
+    };
+    let seen = || download(gpu, &other, 12, reader).unwrap();
+    upload(gpu, &values, &device, reader).unwrap();
+    copy();
+    // A reader that does not wait sees the old values.
+    assert_ne!(seen(), values);
+    assert!(!gpu.is_done(SyncPoint::Stream(work)).unwrap());
+    gpu.order(SyncPoint::Stream(work), SyncPoint::Stream(reader)).unwrap();
+    assert_eq!(seen(), values);
+    assert!(gpu.is_done(SyncPoint::Stream(work)).unwrap() && gpu.is_done(SyncPoint::Complete).unwrap());
+    assert!(!gpu.is_done(SyncPoint::AllStreams).unwrap());
+    // The same with a sync point that is all streams.
+    for (before, after) in
+        [(SyncPoint::AllStreams, SyncPoint::Stream(reader)), (SyncPoint::Stream(work), SyncPoint::AllStreams)]
+    {
+        upload(gpu, &[0; 12], &other, reader).unwrap();
+        copy();
+        gpu.order(before, after).unwrap();
+        assert_eq!(seen(), values);
+    }
+    gpu.wait(SyncPoint::Stream(work)).unwrap();
+}
+
+/// The default stream of a thread is another stream on the thread that drops the block.
+fn blocks_outlive_the_work_of_another_thread() {
+    let gpu = gpu();
+    // SAFETY: 2 is the handle of the calling thread's default stream.
+    let own_stream = unsafe { Stream::from_handle(2) };
+    for allocate in [DeviceBlock::new, DeviceBlock::new_exportable] {
+        let (from, to) = (allocate(gpu, 12, own_stream).unwrap(), block(12));
+        let layout = Layout::dense(4, &[3]).unwrap();
+        // SAFETY: the source and the target are blocks of twelve bytes. The drop of the source waits for the copy.
+        unsafe { gpu.convert(&source(from.data(), &layout), to.data(), DType::Float32, own_stream).unwrap() };
+        let waits = calls(c"cuCtxSynchronize");
+        std::thread::spawn(move || drop(from)).join().unwrap();
+        assert_eq!(calls(c"cuCtxSynchronize"), waits + 1);
+        // The thread itself orders the release without a wait.
+        drop(allocate(gpu, 12, own_stream).unwrap());
+        assert_eq!(calls(c"cuCtxSynchronize"), waits + 1);
     }
 }
 
@@ -147,43 +108,44 @@ fn packing_and_casting() {
     let packed = block(values.len() * 8);
     let layouts: [(&[i64], &[i64]); 4] =
         [(&[8, 6], &[4, 32]), (&[3, 4], &[64, 8]), (&[2, 8, 3], &[96, 4, 32]), (&[48], &[-4])];
-    // SAFETY: blocks that hold the values, in the larger type too.
-    unsafe {
-        upload(gpu, values.as_ptr().cast(), device.data(), values.len() * 4, Stream::LEGACY).unwrap();
-        for (shape, strides) in layouts {
-            let layout = Layout::strided(4, shape, strides).unwrap();
-            let start = if strides[0] < 0 { device.data().add(47 * 4) } else { device.data() };
-            let mut expected = Vec::new();
-            let mut index = vec![0i64; shape.len()];
-            for _ in 0..layout.count() {
-                let offset: i64 = index.iter().zip(strides).map(|(i, s)| i * s).sum();
-                let first = if strides[0] < 0 { 47 } else { 0 };
-                expected.push(values[(first + offset / 4) as usize]);
-                for axis in (0..shape.len()).rev() {
-                    index[axis] += 1;
-                    if index[axis] < shape[axis] {
-                        break;
-                    }
-                    index[axis] = 0;
+    upload(gpu, &bytes_of(&values), &device, Stream::LEGACY).unwrap();
+    for (shape, strides) in layouts {
+        let layout = Layout::strided(4, shape, strides).unwrap();
+        let first = if strides[0] < 0 { 47 } else { 0 };
+        let start = device.data().wrapping_add(first as usize * 4);
+        let mut expected = Vec::new();
+        let mut index = vec![0i64; shape.len()];
+        for _ in 0..layout.count() {
+            let offset: i64 = index.iter().zip(strides).map(|(i, s)| i * s).sum();
+            expected.push(values[(first + offset / 4) as usize]);
+            for axis in (0..shape.len()).rev() {
+                index[axis] += 1;
+                if index[axis] < shape[axis] {
+                    break;
                 }
+                index[axis] = 0;
             }
-            let count = layout.count();
-            gpu.convert(&source(start, &layout), packed.data(), DType::Float32, Stream::LEGACY).unwrap();
-            let mut found = vec![0f32; count];
-            download(gpu, packed.data(), found.as_mut_ptr().cast(), count * 4, Stream::LEGACY).unwrap();
-            assert_eq!(found, expected);
-            gpu.convert(&source(start, &layout), packed.data(), DType::Float64, Stream::LEGACY).unwrap();
-            let mut found = vec![0f64; count];
-            download(gpu, packed.data(), found.as_mut_ptr().cast(), count * 8, Stream::LEGACY).unwrap();
-            assert!(found.iter().zip(&expected).all(|(f, e)| *f == f64::from(*e)));
         }
-        // A copy to the other GPU.
-        let far = DeviceBlock::new(Gpu::get(1).unwrap(), 8, Stream::LEGACY).unwrap();
-        gpu.copy_to(Gpu::get(1).unwrap(), device.data(), far.data(), 8, Stream::LEGACY).unwrap();
-        let mut found = [0f32; 2];
-        download(Gpu::get(1).unwrap(), far.data(), found.as_mut_ptr().cast(), 8, Stream::LEGACY).unwrap();
-        assert_eq!(found, values[..2]);
+        let count = layout.count();
+        for dtype in [DType::Float32, DType::Float64] {
+            // SAFETY: the layouts lie within the 48 values of `device`, `packed` has room for as many of eight bytes, and both
+            // live until `download` has waited for the stream.
+            unsafe { gpu.convert(&source(start, &layout), packed.data(), dtype, Stream::LEGACY).unwrap() };
+            let found = download(gpu, &packed, count * dtype.size(), Stream::LEGACY).unwrap();
+            if dtype == DType::Float32 {
+                assert_eq!(floats_of(&found), expected);
+            } else {
+                let found = found.as_chunks().0.iter().map(|bytes| f64::from_ne_bytes(*bytes));
+                assert!(found.eq(expected.iter().map(|value| f64::from(*value))));
+            }
+        }
     }
+    // A copy to the other GPU.
+    let other = Gpu::get(1).unwrap();
+    let far = DeviceBlock::new(other, 8, Stream::LEGACY).unwrap();
+    // SAFETY: both blocks have eight bytes, and live until `download` has waited for the stream.
+    unsafe { gpu.copy_to(other, device.data(), far.data(), 8, Stream::LEGACY).unwrap() };
+    assert_eq!(floats_of(&download(other, &far, 8, Stream::LEGACY).unwrap()), values[..2]);
 }
 
 fn driver_errors() {
@@ -191,21 +153,19 @@ fn driver_errors() {
     let error = DeviceBlock::new(gpu, 1 << 40, Stream::LEGACY).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.fact().contains("1099511627776 bytes on cuda:0"), "{error}");
-    let device = block(64);
+    let (device, target) = (block(64), block(64));
     let layout = Layout::strided(4, &[2, 2], &[4, 16]).unwrap();
-    let mut found = [0u8; 16];
-    // SAFETY: a block and an array that are large enough.
-    unsafe {
-        fail("cuLaunchKernel", 0, 719);
-        let error =
-            gpu.convert(&source(device.data(), &layout), device.data(), DType::Float64, Stream::LEGACY);
-        let error = error.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::DeviceFailed);
-        assert!(error.fact().contains("CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure"), "{error}");
-        fail("cuMemcpyDtoHAsync_v2", 0, 12_345);
-        let error = download(gpu, device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap_err();
-        assert!(error.fact().contains("error 12345"), "{error}");
-        // Later calls succeed.
-        download(gpu, device.data(), found.as_mut_ptr(), 16, Stream::LEGACY).unwrap();
-    }
+    fail(c"cuLaunchKernel", 0, 719);
+    // SAFETY: the layout lies within the 64 bytes of `device`, and `target` has room for four numbers of eight bytes.
+    let error = unsafe {
+        gpu.convert(&source(device.data(), &layout), target.data(), DType::Float64, Stream::LEGACY)
+    };
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceFailed);
+    assert!(error.fact().contains("CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure"), "{error}");
+    fail(c"cuMemcpyDtoHAsync_v2", 0, 12_345);
+    let error = download(gpu, &device, 16, Stream::LEGACY).unwrap_err();
+    assert!(error.fact().contains("error 12345"), "{error}");
+    // Later calls succeed.
+    download(gpu, &device, 16, Stream::LEGACY).unwrap();
 }

@@ -52,8 +52,10 @@ fn convert(from: &str, to: &str) -> Result<()> {
         while stream.bytes_left() > 0 {
             let count = stream.bytes_left().min(buffer.len() as u64) as usize;
             stream.read(&mut buffer[..count])?;
-            // SAFETY: `read` has filled the first `count` bytes.
-            writer.write(unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast(), count) })?;
+            let filled = &buffer[..count];
+            // SAFETY: `from_raw_parts` needs bytes with values. Each has one since the buffer was made, and `read` has
+            // filled all of `filled`. A `MaybeUninit<u8>` has the layout of a `u8`.
+            writer.write(unsafe { std::slice::from_raw_parts(filled.as_ptr().cast(), filled.len()) })?;
         }
     }
     writer.finish()

@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Folder, assert_numbers, hint_of};
+use rustix::process::{Resource, Rlimit, Signal, Uid, geteuid, getpid, kill_process, setrlimit};
+use rustix::thread::set_thread_res_uid;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use tensorferry_core::{ByteOrder, DType, ErrorKind, Result};
@@ -138,14 +140,11 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
     std::fs::set_permissions(folder.path("."), std::fs::Permissions::from_mode(0o777)).unwrap();
     let error = std::thread::scope(|scope| {
         let attempt = scope.spawn(|| {
-            // Root may write any file, so this thread becomes an unprivileged user. The raw system call changes this thread
-            // only, unlike the C library's function.
-            const NOBODY_UID: libc::c_long = 65_534;
-            // SAFETY: both calls take numbers only.
-            unsafe {
-                if libc::geteuid() == 0 {
-                    assert_eq!(libc::syscall(libc::SYS_setresuid, NOBODY_UID, NOBODY_UID, NOBODY_UID), 0);
-                }
+            // Root may write any file, so this thread becomes an unprivileged user. The call changes this thread only, unlike
+            // the C library's function.
+            if geteuid().is_root() {
+                let nobody = Uid::from_raw(65_534);
+                set_thread_res_uid(nobody, nobody, nobody).unwrap();
             }
             // The user may write to the folder.
             save(&folder.path("another"), 1).unwrap();
@@ -195,8 +194,10 @@ fn the_longest_name_can_be_saved() {
 fn a_full_disk_leaves_the_old_file() {
     // A limit on the size of files replaces a full disk. It applies to a child process.
     if std::env::var_os("TENSORFERRY_FULL").is_none() {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_full_disk_leaves_the_old_file"])
+        // Past the limit the child needs an error instead of a signal. It inherits that the signal is ignored.
+        let status = std::process::Command::new("sh")
+            .args(["-c", "trap '' XFSZ; exec \"$0\" --exact a_full_disk_leaves_the_old_file"])
+            .arg(std::env::current_exe().unwrap())
             .env("TENSORFERRY_FULL", "1")
             .output()
             .unwrap();
@@ -206,12 +207,7 @@ fn a_full_disk_leaves_the_old_file() {
     }
     let folder = Folder::new();
     let path = folder.put("x", b"old");
-    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
-    // SAFETY: this process runs this test only; past the limit it needs an error instead of a signal.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-    }
+    setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), maximum: Some(1 << 20) }).unwrap();
     for format in WRITABLE_FORMATS {
         let large = TensorSpec::new("a", DType::UInt8, &[4 << 20]);
         let options = WriteOptions { threads: 2, ..WriteOptions::default() };
@@ -229,8 +225,7 @@ fn a_killed_process_leaves_the_old_file() {
     if let Some(path) = std::env::var_os("TENSORFERRY_KILLED") {
         let mut writer = writer(Path::new(&path), FileFormat::Npy).unwrap();
         writer.write_tensor(0, &[1; 4]).unwrap();
-        // SAFETY: ends this process, which runs this test only.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        kill_process(getpid(), Signal::KILL).unwrap();
     }
     let folder = Folder::new();
     let path = folder.put("x.npy", b"old");

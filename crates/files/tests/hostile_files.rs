@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{Folder, assert_invalid, hint_of, open_bytes, open_bytes_with, open_error, read};
+use common::{Folder, assert_invalid, hint_of, mapped_bytes, open_bytes, open_bytes_with, open_error, read};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::io::Write;
 use tensorferry_core::{DType, ErrorKind};
 use tensorferry_files::{MapMode, OpenOptions, hints, open};
@@ -328,9 +329,7 @@ fn paths_that_are_not_regular_files() {
     assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::EISDIR)));
     let error = open(folder.path("missing.npy"), &OpenOptions::default()).unwrap_err();
     assert_eq!(error.errno(), Some(libc::ENOENT));
-    let pipe = std::ffi::CString::new(folder.path("pipe.npy").to_str().unwrap()).unwrap();
-    // SAFETY: the path is NUL-terminated and outlives the call.
-    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    mknodat(CWD, folder.path("pipe.npy"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let error = open(folder.path("pipe.npy"), &OpenOptions::default()).unwrap_err();
     assert_eq!(hint_of(&error), hints::PASS_REGULAR_FILE);
     assert!(open("/dev/zero", &OpenOptions::default()).is_err());
@@ -366,14 +365,13 @@ fn writes_to_a_map_reach_neither_the_file_nor_other_maps() {
     let (one, two) =
         (opened.map(entry, MapMode::CopyOnWrite).unwrap(), opened.map(entry, MapMode::CopyOnWrite).unwrap());
     drop(opened.stream(entry));
-    // SAFETY: both are mapped, may be written, and are used by this thread alone.
-    unsafe {
-        one.data().write_bytes(9, one.length());
-        assert_eq!(two.data().read(), 7);
-    }
+    // SAFETY: `write_bytes` needs `length` writable bytes that nobody else uses. `one` keeps them mapped, a copy-on-write
+    // map may be written, and only this thread has its address.
+    unsafe { one.data().write_bytes(9, one.length()) };
+    assert_eq!(mapped_bytes(&two), [7; 4000]);
     assert_eq!(read(&opened, entry, 1).unwrap(), [7; 4000]);
     drop(opened);
     std::fs::remove_file(&path).unwrap();
-    // SAFETY: as above; the map outlives the file.
-    assert_eq!(unsafe { two.data().add(3999).read() }, 7);
+    // The map outlives the file.
+    assert_eq!(mapped_bytes(&two), [7; 4000]);
 }

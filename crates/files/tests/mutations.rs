@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{Folder, memory_file};
+use common::{Folder, mapped_bytes, memory_file};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -22,16 +22,18 @@ struct RecordingAllocator;
 
 static LARGEST_ALLOCATION_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: forwards to the system's allocator.
+// SAFETY: `GlobalAlloc` needs memory of the layout that no other allocation has, and no unwinding. `System` provides
+// both, and counting does not unwind.
 unsafe impl GlobalAlloc for RecordingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST_ALLOCATION_BYTES.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
+        // SAFETY: `alloc` needs a layout whose size is not zero, which is the contract of this function too.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
+        // SAFETY: `dealloc` needs a pointer and the layout with which `System` allocated it. `alloc` above forwards each
+        // layout unchanged, and the caller passes both unchanged.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -101,8 +103,7 @@ fn open_and_read(name: &str, bytes: &[u8], options: &OpenOptions) -> bool {
         let _ = opened.read_into(entry, &mut out, 1);
         for kind in [MapMode::ReadOnly, MapMode::CopyOnWrite] {
             if let Ok(mapped) = opened.map(entry, kind) {
-                // SAFETY: mapped as long as `mapped` lives.
-                let seen = unsafe { std::slice::from_raw_parts(mapped.data(), mapped.length()) };
+                let seen = mapped_bytes(&mapped);
                 assert_eq!(seen.len() as u64, entry.bytes());
                 std::hint::black_box(seen.iter().fold(0u8, |sum, byte| sum ^ byte));
             }

@@ -1,7 +1,6 @@
 //! Publishing and attaching in the order of GPU work: the functions that name streams.
 //!
-//! They are together because they have one contract: a stream is alive while the driver uses it, and belongs to the GPU
-//! that the caller names with it.
+//! A [`SyncPoint`] names only streams that are alive: that is the contract of `Stream::from_handle`.
 
 use crate::consumer::ready_state::ReadyState;
 use crate::producer::publication::{Publication, publish_recorded};
@@ -27,28 +26,14 @@ pub fn publish(
     structure: &[u8],
     options: &PublishOptions,
 ) -> Result<Publication> {
-    publish_recorded(tensors, structure, options, |gpu| {
-        // SAFETY: `ReadyEvent::after` requires that every stream is alive. `AllStreams` names none.
-        unsafe { ReadyEvent::after(gpu, &[SyncPoint::AllStreams]) }
-    })
+    publish_recorded(tensors, structure, options, |gpu| ReadyEvent::after(gpu, &[SyncPoint::AllStreams]))
 }
 
 /// As [`publish`], but consumers wait only for the work that is queued at these sync points until now.
 ///
 /// # Errors
 /// As [`publish`], and if a stream is being captured.
-///
-/// # Safety
-/// The streams are alive, and belong to their GPU or are default streams.
-///
-/// Safe code cannot call it:
-///
-/// ```compile_fail,E0133
-/// use tensorferry_share::{PublishOptions, publish_after};
-///
-/// publish_after(&[], b"", &PublishOptions::default(), &[]);
-/// ```
-pub unsafe fn publish_after(
+pub fn publish_after(
     tensors: &[PublishedTensor],
     structure: &[u8],
     options: &PublishOptions,
@@ -57,9 +42,7 @@ pub unsafe fn publish_after(
     publish_recorded(tensors, structure, options, |gpu| {
         let sync_points = ready_after.iter().filter(|(other, _)| std::ptr::eq(*other, gpu));
         let sync_points: Vec<SyncPoint> = sync_points.map(|(_, sync_point)| *sync_point).collect();
-        // SAFETY: `ReadyEvent::after` requires that every stream is alive, and belongs to `gpu` or is a default stream.
-        // The caller promises both for each pair of `ready_after`, and `filter` kept the pairs of `gpu`.
-        unsafe { ReadyEvent::after(gpu, &sync_points) }
+        ReadyEvent::after(gpu, &sync_points)
     })
 }
 
@@ -71,23 +54,8 @@ impl ReadyState {
     ///
     /// # Errors
     /// The device fails, or the stream is being captured while the tensors are not ready.
-    ///
-    /// # Safety
-    /// The stream is alive, and belongs to this GPU or is a default stream.
-    ///
-    /// Safe code cannot call it:
-    ///
-    /// ```compile_fail,E0133
-    /// use tensorferry_cuda::SyncPoint;
-    ///
-    /// fn order(ready: &tensorferry_share::ReadyState) {
-    ///     ready.order(SyncPoint::AllStreams);
-    /// }
-    /// ```
-    pub unsafe fn order(&self, after: SyncPoint) -> Result<()> {
+    pub fn order(&self, after: SyncPoint) -> Result<()> {
         let Some(event) = &self.event else { return Ok(()) };
-        // SAFETY: `RemoteEvent::order` requires that the stream is alive, and belongs to the GPU of the event or is a
-        // default stream. The caller promises both for `self.gpu`, and `map_delivery` opened the event on that GPU.
-        unsafe { event.order(after) }
+        event.order(after)
     }
 }

@@ -2,47 +2,42 @@
 
 use crate::ipc_event::HANG_TIMEOUT;
 use crate::state::lock;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a held wait checks whether it may go on.
 const HOLD_POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// The number of calls of a function.
-///
-/// # Safety
-/// A C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn testdriver_calls(name: *const c_char) -> u64 {
-    // SAFETY: the caller's contract.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    lock().calls.counts.get(name.as_ref()).copied().unwrap_or(0)
+/// Defines functions whose first argument is the name of a driver function.
+macro_rules! functions_by_name {
+    ($($(#[$doc:meta])* $function:ident($name:ident $(, $argument:ident: $kind:ty)*) -> $result:ty $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The name ends with NUL, and does not change during the call.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $function(name: *const std::ffi::c_char $(, $argument: $kind)*) -> $result {
+            // SAFETY: `from_ptr` reads up to the NUL, which is this function's contract. The string is used during the
+            // call only.
+            let $name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+            $body
+        }
+    )*};
 }
 
-/// Makes one call of a function fail with this status: the next one, or the one after `after` more.
-///
-/// # Safety
-/// A C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn testdriver_fail(name: *const c_char, after: u64, status: c_int) {
-    // SAFETY: the caller's contract.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    let calls = &mut lock().calls;
-    let failing = calls.counts.get(&name).copied().unwrap_or(0) + after + 1;
-    calls.failures.insert(name, (failing, status));
-}
+functions_by_name! {
+    /// The number of calls of a function.
+    testdriver_calls(name) -> u64 { lock().calls.counts.get(&name).copied().unwrap_or(0) }
 
-/// Makes every call of a function fail with this status from now on.
-///
-/// # Safety
-/// A C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn testdriver_fail_for_good(name: *const c_char, status: c_int) {
-    // SAFETY: the caller's contract, twice.
-    unsafe {
-        testdriver_fail(name, 0, status);
-        lock().calls.permanent_failures.insert(CStr::from_ptr(name).to_string_lossy().into_owned());
+    /// Makes one call of a function fail with this status: the next one, or the one after `after` more.
+    testdriver_fail(name, after: u64, status: c_int) -> () { lock().calls.fail(name, after, status) }
+
+    /// Makes every call of a function fail with this status from now on.
+    testdriver_fail_for_good(name, status: c_int) -> () {
+        let calls = &mut lock().calls;
+        calls.permanent_failures.insert(name.clone());
+        calls.fail(name, 0, status);
     }
 }
 

@@ -4,7 +4,7 @@
 //! process that records such an event completes it after a delay. Until then a reader that does not wait finds old values,
 //! as with any other missing wait.
 
-use crate::memfd::{self, FileMapping, PAGE_BYTES};
+use crate::memfd::{self, PAGE_BYTES};
 use crate::work::Work;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,19 +19,17 @@ pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 pub(crate) struct IpcEvent {
-    page: FileMapping,
+    /// The number of records, and that of the records that were reached. The page is never unmapped: late work would write to
+    /// memory that another owner got.
+    counters: &'static [AtomicU64; 2],
     /// The file, if this process made the event.
     file: Option<OwnedFd>,
 }
 
 impl IpcEvent {
     pub(crate) fn new() -> Option<Self> {
-        let file = memfd::create("testdriver-event")?;
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::ftruncate(file.as_raw_fd(), PAGE_BYTES as i64) } != 0 {
-            return None;
-        }
-        Some(Self { page: memfd::map(file.as_raw_fd(), 0, PAGE_BYTES)?, file: Some(file) })
+        let file = memfd::create("testdriver-event", PAGE_BYTES)?;
+        Some(Self { counters: memfd::map(&file, 0, PAGE_BYTES)?.leak_counters(), file: Some(file) })
     }
 
     /// Opens an event of another process.
@@ -40,7 +38,7 @@ impl IpcEvent {
         if file.metadata().ok()?.len() != PAGE_BYTES as u64 {
             return None;
         }
-        Some(Self { page: memfd::map(file.as_raw_fd(), 0, PAGE_BYTES)?, file: None })
+        Some(Self { counters: memfd::map(&file, 0, PAGE_BYTES)?.leak_counters(), file: None })
     }
 
     pub(crate) fn is_imported(&self) -> bool {
@@ -55,11 +53,10 @@ impl IpcEvent {
     /// Counts a record. The returned work announces that the record was reached.
     pub(crate) fn record(&mut self) -> Option<Work> {
         self.file.as_ref()?;
-        let start = self.page.start;
-        let record = counter(start, 0).fetch_add(1, Ordering::AcqRel) + 1;
-        // The page is never unmapped: late work would write to memory that another owner got.
+        let [records, reached] = self.counters;
+        let record = records.fetch_add(1, Ordering::AcqRel) + 1;
         Some(Box::new(move || {
-            counter(start, 1).fetch_max(record, Ordering::AcqRel);
+            reached.fetch_max(record, Ordering::AcqRel);
         }))
     }
 
@@ -68,24 +65,18 @@ impl IpcEvent {
         if !self.is_imported() {
             return None;
         }
-        let start = self.page.start;
-        let record = counter(start, 0).load(Ordering::Acquire);
+        let [records, reached] = self.counters;
+        let record = records.load(Ordering::Acquire);
         Some(Box::new(move || {
             let begin = Instant::now();
-            while counter(start, 1).load(Ordering::Acquire) < record && begin.elapsed() < HANG_TIMEOUT {
+            while reached.load(Ordering::Acquire) < record && begin.elapsed() < HANG_TIMEOUT {
                 std::thread::sleep(POLL_INTERVAL);
             }
         }))
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        counter(self.page.start, 1).load(Ordering::Acquire)
-            >= counter(self.page.start, 0).load(Ordering::Acquire)
+        let [records, reached] = self.counters;
+        reached.load(Ordering::Acquire) >= records.load(Ordering::Acquire)
     }
-}
-
-fn counter(start: usize, index: usize) -> &'static AtomicU64 {
-    let page: *const AtomicU64 = std::ptr::with_exposed_provenance(start);
-    // SAFETY: a page of zeros that stays mapped, written by both processes with atomic operations alone.
-    unsafe { &*page.add(index) }
 }

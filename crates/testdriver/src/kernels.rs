@@ -1,15 +1,21 @@
 //! The kernels as loops on the host. A kernel's name and arguments say what it does.
 
-use crate::jobs::{Dense, Gather, MOST as MAX_GATHER_DIMENSIONS, Planes};
+use crate::jobs::{Dense, Gather, Planes};
 use crate::work::Work;
 use std::ffi::c_void;
-use tensorferry_core::{ByteOrder, DType, Layout, pack};
+use std::ptr;
+use tensorferry_core::{ByteOrder, DType, Layout, Result, pack};
 
-/// A job that work on another thread uses.
-struct SendJob<T>(T);
-
-// SAFETY: addresses that the caller of the driver keeps alive; one thread runs the work.
-unsafe impl<T> Send for SendJob<T> {}
+/// A copy that a kernel does: addresses, types and layouts of source and target.
+struct Copy {
+    from: usize,
+    from_dtype: DType,
+    from_layout: Layout,
+    order: ByteOrder,
+    to: usize,
+    to_dtype: DType,
+    to_layout: Layout,
+}
 
 /// Whether a kernel with this name exists.
 pub(crate) fn is_known(name: &str) -> bool {
@@ -28,72 +34,93 @@ fn element_size(name: &str) -> Option<usize> {
     ["gather", "transpose"].contains(&kind).then(|| size.parse().ok()).flatten()
 }
 
+/// The unsigned type of elements of this size.
+fn bits_of(item: usize) -> DType {
+    [DType::UInt8, DType::UInt16, DType::UInt32, DType::UInt64, DType::Complex128]
+        [item.trailing_zeros() as usize]
+}
+
 /// The work of a kernel launch whose grid has `planes` blocks in its third dimension.
 ///
 /// # Safety
-/// The arguments are those of the kernel.
+/// - The arguments are as many as the kernel has, and each points to a value of the parameter's type.
+/// - The memory that the job describes is readable and writable until the work has run.
 pub(crate) unsafe fn work(name: &str, planes: u32, arguments: *mut *mut c_void) -> Work {
-    // SAFETY: the caller's contract.
-    unsafe {
+    // SAFETY: the first argument of each kernel is the job that is read here, and those of `cast` after it are numbers:
+    // the first clause of this function's contract.
+    let copy = unsafe {
         let first = *arguments;
         let number = |index: usize| *(*arguments.add(index)).cast::<u32>();
-        if let Some((from, to)) = cast_types(name) {
-            let job = SendJob(*first.cast::<Dense>());
-            return Box::new(move || {
-                let Dense { from: data, to: target, count } = { &job }.0;
-                let (mut lengths, mut steps) = ([1; MAX_GATHER_DIMENSIONS], [0; MAX_GATHER_DIMENSIONS]);
-                (lengths[0], steps[0]) = (count, from.size() as i64);
-                let job = Gather { from: data, to: target, count, rank: 1, lengths, steps };
-                gather(job, from, ByteOrder::Native, to);
-            });
-        }
-        match element_size(name) {
-            Some(item) if name.starts_with("transpose") => {
-                let job = SendJob(*first.cast::<Planes>());
-                Box::new(move || (0..i64::from(planes)).for_each(|plane| transpose({ &job }.0, plane, item)))
+        match (cast_types(name), element_size(name)) {
+            (Some((from, to)), _) => dense(*first.cast::<Dense>(), from, to),
+            (None, Some(item)) if name.starts_with("transpose") => {
+                transpose(*first.cast::<Planes>(), planes, item)
             }
-            Some(item) => {
-                let job = SendJob(*first.cast::<Gather>());
-                let dtype = [DType::UInt8, DType::UInt16, DType::UInt32, DType::UInt64, DType::Complex128]
-                    [item.trailing_zeros() as usize];
-                Box::new(move || gather({ &job }.0, dtype, ByteOrder::Native, dtype))
+            (None, Some(item)) => {
+                gather(*first.cast::<Gather>(), bits_of(item), ByteOrder::Native, bits_of(item))
             }
-            None => {
-                let job = SendJob(*first.cast::<Gather>());
+            (None, None) => {
                 let dtype = |code: u32| DType::all().nth(code as usize).unwrap_or(DType::UInt8);
-                let (from, to) = (dtype(number(1)), dtype(number(3)));
                 let order = if number(2) == 0 { ByteOrder::Native } else { ByteOrder::Swapped };
-                Box::new(move || gather({ &job }.0, from, order, to))
+                gather(*first.cast::<Gather>(), dtype(number(1)), order, dtype(number(3)))
             }
         }
-    }
+    };
+    Box::new(move || {
+        let Ok(copy) = copy else { return };
+        let source = pack::CopySource {
+            data: ptr::with_exposed_provenance(copy.from),
+            dtype: copy.from_dtype,
+            layout: &copy.from_layout,
+            order: copy.order,
+        };
+        let target = pack::CopyDestination {
+            data: ptr::with_exposed_provenance_mut(copy.to),
+            dtype: copy.to_dtype,
+            layout: &copy.to_layout,
+        };
+        // SAFETY: `convert` needs a readable source, a writable target, and no overlap. The second clause of this function's
+        // contract is the first two, and the kernels need the third as well.
+        let _ = unsafe { pack::convert(&source, &target, 1) };
+    })
 }
 
-fn gather(job: Gather, from: DType, order: ByteOrder, to: DType) {
+fn dense(job: Dense, from_dtype: DType, to_dtype: DType) -> Result<Copy> {
+    Ok(Copy {
+        from: job.from.expose_provenance(),
+        from_dtype,
+        from_layout: Layout::dense(from_dtype.size(), &[job.count as i64])?,
+        order: ByteOrder::Native,
+        to: job.to.expose_provenance(),
+        to_dtype,
+        to_layout: Layout::dense(to_dtype.size(), &[job.count as i64])?,
+    })
+}
+
+fn gather(job: Gather, from_dtype: DType, order: ByteOrder, to_dtype: DType) -> Result<Copy> {
     let rank = job.rank as usize;
     let lengths: Vec<i64> = job.lengths[..rank].iter().map(|&length| length as i64).collect();
-    let (Ok(source), Ok(target)) =
-        (Layout::strided(from.size(), &lengths, &job.steps[..rank]), Layout::dense(to.size(), &lengths))
-    else {
-        return;
-    };
-    let source = pack::CopySource { data: job.from, dtype: from, layout: &source, order };
-    let target = pack::CopyDestination { data: job.to, dtype: to, layout: &target };
-    // SAFETY: the launcher vouches for both.
-    let _ = unsafe { pack::convert(&source, &target, 1) };
+    Ok(Copy {
+        from: job.from.expose_provenance(),
+        from_dtype,
+        from_layout: Layout::strided(from_dtype.size(), &lengths, &job.steps[..rank])?,
+        order,
+        to: job.to.expose_provenance(),
+        to_dtype,
+        to_layout: Layout::dense(to_dtype.size(), &lengths)?,
+    })
 }
 
-fn transpose(job: Planes, plane: i64, item: usize) {
+fn transpose(job: Planes, planes: u32, item: usize) -> Result<Copy> {
     let Planes { from, to, rows, columns, from_pitch, to_pitch, from_plane, to_plane } = job;
-    let from = from.wrapping_offset((plane * from_plane) as isize);
-    let to = to.wrapping_offset((plane * to_plane) as isize);
-    for row in 0..rows as i64 {
-        for column in 0..columns as i64 {
-            // SAFETY: the launcher vouches for both.
-            unsafe {
-                let read = from.offset((row * from_pitch + column * item as i64) as isize);
-                read.copy_to(to.offset((column * to_pitch + row * item as i64) as isize), item);
-            }
-        }
-    }
+    let shape = [i64::from(planes), columns as i64, rows as i64];
+    Ok(Copy {
+        from: from.expose_provenance(),
+        from_dtype: bits_of(item),
+        from_layout: Layout::strided(item, &shape, &[from_plane, item as i64, from_pitch])?,
+        order: ByteOrder::Native,
+        to: to.expose_provenance(),
+        to_dtype: bits_of(item),
+        to_layout: Layout::strided(item, &shape, &[to_plane, to_pitch, item as i64])?,
+    })
 }

@@ -87,7 +87,7 @@ impl MemoryTable {
         device: Option<usize>,
         origin: BlockOrigin,
     ) -> usize {
-        let start = mapping.start;
+        let start = mapping.start();
         if origin != BlockOrigin::Imported {
             mapping.fill(FRESH_PATTERN);
         }
@@ -112,15 +112,16 @@ impl MemoryTable {
                 memory.fill(FREED_PATTERN);
                 std::mem::forget(memory);
             }
-            Storage::Shared(mapping) => mapping.fill(FREED_PATTERN),
+            Storage::Shared(mapping) => {
+                mapping.fill(FREED_PATTERN);
+                std::mem::forget(mapping);
+            }
         }))
     }
 
     /// Removes and unmaps an imported block.
     pub(crate) fn close(&mut self, address: usize) {
-        if let Some(Block { storage: Storage::Shared(mapping), .. }) = self.blocks.remove(&address) {
-            mapping.unmap();
-        }
+        self.blocks.remove(&address);
     }
 
     /// Registers host memory. Returns false if the range overlaps a registered one.

@@ -53,6 +53,14 @@ pub(crate) struct CallControl {
     pub(crate) lost_status: Option<c_int>,
 }
 
+impl CallControl {
+    /// Makes one call of a function fail: the next one, or the one after `after` more.
+    pub(crate) fn fail(&mut self, function: String, after: u64, status: c_int) {
+        let failing = self.counts.get(&function).copied().unwrap_or(0) + after + 1;
+        self.failures.insert(function, (failing, status));
+    }
+}
+
 impl Capture {
     /// Whether a stream is captured.
     pub(crate) fn contains(&self, stream: usize) -> bool {
@@ -125,7 +133,9 @@ macro_rules! driver_functions {
                 Ok(mut guard) => {
                     #[allow(unused_variables, clippy::allow_attributes, reason = "some bodies do not use it")]
                     let $driver = &mut *guard;
-                    // SAFETY: the caller's contract, which is that of the CUDA driver.
+                    // SAFETY: the bodies read and write through their pointer arguments, and queue work on the memory that the
+                    // arguments describe. `cuda.h` says what each pointer must point to, and that the memory stays valid until
+                    // the stream has passed the work; this function's contract is the same.
                     #[allow(unused_unsafe, clippy::allow_attributes, reason = "some bodies write nothing")]
                     unsafe { $body }
                 }

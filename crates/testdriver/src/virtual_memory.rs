@@ -1,10 +1,11 @@
 //! The state of virtual memory management: physical memory is an anonymous file, and mapping it maps that file.
 
 use crate::memfd;
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+use std::os::fd::{OwnedFd, RawFd};
 
 /// Sizes are multiples of this.
 pub(crate) const GRANULARITY_BYTES: usize = 2 << 20;
@@ -35,18 +36,15 @@ pub(crate) struct Mapping {
 #[derive(Default)]
 pub(crate) struct VirtualMemory {
     memory: HashMap<u64, PhysicalMemory>,
-    reserved: BTreeMap<usize, usize>,
+    /// Address reservations by their first address.
+    reserved: BTreeMap<usize, MmapRaw>,
     mappings: BTreeMap<usize, Mapping>,
     next: u64,
 }
 
 impl VirtualMemory {
     pub(crate) fn create(&mut self, bytes: usize, device: usize, is_exportable: bool) -> Option<u64> {
-        let file = memfd::create(&format!("{FILE_NAME_PREFIX}{device}"))?;
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) } != 0 {
-            return None;
-        }
+        let file = memfd::create(&format!("{FILE_NAME_PREFIX}{device}"), bytes)?;
         Some(self.insert(PhysicalMemory { file, bytes, device, is_exportable, is_own: true, references: 1 }))
     }
 
@@ -61,15 +59,16 @@ impl VirtualMemory {
         let link = fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
         let name = link.to_str()?.strip_prefix("/memfd:")?.strip_prefix(FILE_NAME_PREFIX)?;
         let device = name.split(' ').next()?.parse().ok()?;
-        let file = duplicate(descriptor)?;
-        let bytes = fs::metadata(format!("/proc/self/fd/{descriptor}")).ok()?.len() as usize;
+        let file = memfd::open_in_process(std::process::id(), descriptor)?;
+        let bytes = file.metadata().ok()?.len() as usize;
+        let file = OwnedFd::from(file);
         let is_exportable = true;
         Some(self.insert(PhysicalMemory { file, bytes, device, is_exportable, is_own: false, references: 1 }))
     }
 
     pub(crate) fn export(&self, handle: u64) -> Option<OwnedFd> {
         let memory = self.memory.get(&handle).filter(|memory| memory.is_exportable)?;
-        duplicate(memory.file.as_raw_fd())
+        memory.file.try_clone().ok()
     }
 
     /// The memory of an open handle.
@@ -101,34 +100,43 @@ impl VirtualMemory {
     }
 
     pub(crate) fn reserve_address(&mut self, bytes: usize) -> Option<usize> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
-        let address = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
-        if address == libc::MAP_FAILED {
+        let reserved = MmapOptions::new().len(bytes).no_reserve_swap().map_anon().ok()?;
+        let reserved = MmapRaw::from(reserved);
+        let start = reserved.as_mut_ptr().expose_provenance();
+        if !replace_pages(&reserved, start, bytes, None, ProtFlags::empty()) {
             return None;
         }
-        let start = address.expose_provenance();
-        self.reserved.insert(start, bytes);
+        self.reserved.insert(start, reserved);
         Some(start)
     }
 
     /// Frees a reservation. Returns false while something is mapped in it.
     pub(crate) fn free_address(&mut self, start: usize, bytes: usize) -> bool {
-        if self.reserved.get(&start) != Some(&bytes)
+        if self.reserved.get(&start).is_none_or(|reserved| reserved.len() != bytes)
             || self.mappings.range(start..start + bytes).next().is_some()
         {
             return false;
         }
         self.reserved.remove(&start);
-        // SAFETY: reserved by us with this length, and nothing is mapped in it.
-        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(start), bytes) };
         true
     }
 
     /// The reservation that contains an address: start and size.
     pub(crate) fn reservation_of(&self, address: usize) -> Option<(usize, usize)> {
-        let (&start, &bytes) = self.reserved.range(..=address).next_back()?;
-        (address < start + bytes).then_some((start, bytes))
+        let (&start, reserved) = self.reserved.range(..=address).next_back()?;
+        (address < start + reserved.len()).then_some((start, reserved.len()))
+    }
+
+    /// [`replace_pages`] in the reservation that contains `start`.
+    fn replace(&self, start: usize, bytes: usize, handle: Option<u64>, protection: ProtFlags) -> bool {
+        let reservation = self.reserved.range(..=start).next_back();
+        let file = handle.map(|handle| self.memory.get(&handle).map(|memory| &memory.file));
+        match (reservation, file) {
+            (None, _) | (_, Some(None)) => false,
+            (Some((_, reservation)), file) => {
+                replace_pages(reservation, start, bytes, file.flatten(), protection)
+            }
+        }
     }
 
     pub(crate) fn map(&mut self, start: usize, bytes: usize, handle: u64) -> bool {
@@ -144,11 +152,7 @@ impl VirtualMemory {
         {
             return false;
         }
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        let pointer = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: inside address space that was reserved for this, where nothing is mapped.
-        let mapped = unsafe { libc::mmap(pointer, bytes, libc::PROT_NONE, flags, found.file.as_raw_fd(), 0) };
-        if mapped == libc::MAP_FAILED {
+        if !self.replace(start, bytes, Some(handle), ProtFlags::empty()) {
             return false;
         }
         self.mappings.insert(start, Mapping { start, bytes, handle });
@@ -160,10 +164,9 @@ impl VirtualMemory {
             return false;
         };
         let handle = mapping.handle;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        let pointer = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: replaces exactly the mapping with address space that nothing may access.
-        unsafe { libc::mmap(pointer, bytes, libc::PROT_NONE, flags, -1, 0) };
+        if !self.replace(start, bytes, None, ProtFlags::empty()) {
+            return false;
+        }
         self.mappings.remove(&start);
         self.remove_if_unused(handle);
         true
@@ -171,12 +174,11 @@ impl VirtualMemory {
 
     /// Makes a mapping readable, or writable too. Returns false if the range is not a mapping.
     pub(crate) fn protect(&mut self, start: usize, bytes: usize, is_writable: bool) -> bool {
-        if self.mappings.get(&start).is_none_or(|mapping| mapping.bytes != bytes) {
+        let Some(mapping) = self.mappings.get(&start).filter(|mapping| mapping.bytes == bytes) else {
             return false;
-        }
-        let protection = if is_writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: a mapping of ours, as a whole.
-        unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(start), bytes, protection) == 0 }
+        };
+        let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        self.replace(start, bytes, Some(mapping.handle), protection)
     }
 
     /// The mapping that contains an address.
@@ -202,9 +204,31 @@ impl VirtualMemory {
     }
 }
 
-fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
-    // SAFETY: the call fails if the number is not a descriptor.
-    let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
-    // SAFETY: just made, and nobody else's.
-    (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
+/// Replaces pages of a reservation by those of a file, or by pages that nothing may access. Returns false if the range is not
+/// within the reservation, or the system refuses.
+fn replace_pages(
+    reservation: &MmapRaw,
+    start: usize,
+    bytes: usize,
+    file: Option<&OwnedFd>,
+    protection: ProtFlags,
+) -> bool {
+    let first = reservation.as_mut_ptr().addr();
+    if start < first || start.checked_add(bytes).is_none_or(|end| end > first + reservation.len()) {
+        return false;
+    }
+    let pages = reservation.as_mut_ptr().wrapping_add(start - first).cast();
+    // SAFETY: `mmap` with `MAP_FIXED` replaces what is mapped in the range. The checks above say that the range is within the
+    // reservation, which this driver alone maps. The program accesses it through device addresses only, so no reference to the
+    // old pages exists.
+    unsafe {
+        match file {
+            Some(file) => mmap(pages, bytes, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0),
+            None => {
+                let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+                mmap_anonymous(pages, bytes, protection, flags)
+            }
+        }
+    }
+    .is_ok()
 }

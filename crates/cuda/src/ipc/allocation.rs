@@ -3,16 +3,13 @@
 use super::arena::{ArenaMemory, GpuArena};
 use super::identity::{ArenaIdentity, ExportHandle, random_id};
 use super::physical::PhysicalMemory;
-use crate::abi::{
-    ALLOWED_HANDLE_TYPES, BUFFER_ID, FILE_DESCRIPTOR_HANDLE, IS_LEGACY_IPC_CAPABLE, MAPPING_BASE_ADDRESS,
-    MAPPING_SIZE, MEMPOOL_HANDLE,
-};
-use crate::driver::{Address, require};
+use crate::abi::{FILE_DESCRIPTOR_HANDLE, PointerAttribute};
+use crate::driver::handles::Address;
+use crate::driver::require;
 use crate::gpu::Gpu;
 use crate::hints;
 use crate::memory::device_of_address;
 use std::any::Any;
-use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::{Access, Error, ErrorKind, Result};
@@ -58,15 +55,18 @@ impl Allocation {
         let _entered = gpu.enter()?;
         let address = address as Address;
         let (mut base, mut bytes) = (0, 0);
-        // SAFETY: places for the results.
-        require("cuMemGetAddressRange", unsafe {
-            gpu.driver.address_range(&raw mut base, &raw mut bytes, address)
-        })?;
+        require("cuMemGetAddressRange", gpu.driver.address_range(&mut base, &mut bytes, address))?;
         // An old driver lacks some of these attributes. Allocations that it cannot describe are not exported.
+        let export_attributes = [
+            PointerAttribute::IS_LEGACY_IPC_CAPABLE,
+            PointerAttribute::ALLOWED_HANDLE_TYPES,
+            PointerAttribute::MEMPOOL_HANDLE,
+            PointerAttribute::BUFFER_ID,
+        ];
         let [is_legacy, handle_types, pool, buffer_id] =
-            query(gpu, [IS_LEGACY_IPC_CAPABLE, ALLOWED_HANDLE_TYPES, MEMPOOL_HANDLE, BUFFER_ID], address)
-                .unwrap_or_default();
-        let [start, length] = query(gpu, [MAPPING_BASE_ADDRESS, MAPPING_SIZE], address).unwrap_or_default();
+            gpu.driver.query_address(export_attributes, address).unwrap_or_default();
+        let mapping_attributes = [PointerAttribute::MAPPING_BASE_ADDRESS, PointerAttribute::MAPPING_SIZE];
+        let [start, length] = gpu.driver.query_address(mapping_attributes, address).unwrap_or_default();
         let has_descriptor = handle_types & FILE_DESCRIPTOR_HANDLE as u64 != 0;
         // A handle covers one mapping, of perhaps many in the address range.
         let is_in_mapping = start <= address && address - start < length;
@@ -114,8 +114,17 @@ impl Allocation {
     /// # Errors
     /// If the allocation cannot be exported, or the driver refuses.
     ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_cuda::{DeviceBlock, Gpu, Stream, ipc::Allocation};
+    /// let block = DeviceBlock::new_exportable(Gpu::get(0)?, 64, Stream::LEGACY)?;
+    /// let arena = Allocation::of(block.data())?.export(Box::new(()))?;
+    /// drop(block); // The arena would outlive its memory.
+    /// # Ok::<(), tensorferry_core::Error>(())
+    /// ```
+    ///
     /// # Safety
-    /// The allocation stays where it is and as it is for as long as `owner` lives.
+    /// The allocation that [`Allocation::of`] found still exists, and is neither freed nor mapped elsewhere for as long as
+    /// `owner` lives.
     pub unsafe fn export(&self, owner: Box<dyn Any + Send + Sync>) -> Result<Arc<GpuArena>> {
         let _entered = self.gpu.enter()?;
         let identity = ArenaIdentity::of_allocation((self.buffer_id, self.base, self.bytes), || {
@@ -139,19 +148,4 @@ impl Allocation {
             .with_hint(hints::PUBLISH_COPY)),
         }
     }
-}
-
-/// The values of some pointer attributes; `None` if the driver lacks one of them.
-fn query<const COUNT: usize>(
-    gpu: &Gpu,
-    attributes: [c_int; COUNT],
-    address: Address,
-) -> Option<[u64; COUNT]> {
-    // Some attributes are shorter than eight bytes; the other bytes stay zero.
-    let mut values = [0u64; COUNT];
-    let into: [*mut c_void; COUNT] = std::array::from_fn(|index| (&raw mut values[index]).cast());
-    // SAFETY: as many attributes as places, each large enough for any value.
-    unsafe { gpu.driver.pointer_attributes(COUNT as u32, attributes.as_ptr(), into.as_ptr(), address) }
-        .ok()?;
-    Some(values)
 }

@@ -4,7 +4,8 @@ use super::counters::{self, Counter, counts};
 use super::identity::{ArenaId, ArenaIdentity, ExportHandle, random_id};
 use super::physical::{self, Mapping};
 use super::registry::Registry;
-use crate::driver::{Address, Driver};
+use crate::driver::Driver;
+use crate::driver::handles::{Address, DeviceMemory};
 use crate::gpu::Gpu;
 use crate::memory::out_of_memory;
 use std::any::Any;
@@ -18,9 +19,9 @@ pub(crate) enum ArenaMemory {
     /// Virtual memory management: memory of this or another process, mapped here.
     Mapped(#[expect(dead_code, reason = "held for its drop")] Mapping),
     /// Memory that this process allocated with `cuMemAlloc`.
-    Allocated,
+    Allocated(DeviceMemory),
     /// Memory of another process, opened by a legacy handle.
-    LegacyImport,
+    LegacyImport(DeviceMemory),
     /// A framework's memory, with the owner that keeps it alive.
     Borrowed(#[expect(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
 }
@@ -91,18 +92,17 @@ impl GpuArena {
             let memory = ArenaMemory::Mapped(mapping);
             return Ok(Self::assemble(gpu, range, Access::ReadWrite, identity, memory, false).register());
         }
-        let (mut address, bytes) = (0, bytes.max(1));
-        // SAFETY: a place for the address; the context is entered.
-        unsafe { gpu.driver.allocate(&raw mut address, bytes) }.map_err(|error| match error.kind() {
+        let (mut memory, bytes) = (DeviceMemory::default(), bytes.max(1));
+        gpu.driver.allocate(&mut memory, bytes).map_err(|error| match error.kind() {
             ErrorKind::OutOfMemory => out_of_memory(gpu, bytes),
             _ => error,
         })?;
-        let handle = ExportHandle::legacy(gpu, address).inspect_err(|_| {
-            // SAFETY: just allocated, and not used.
-            let _ = unsafe { gpu.driver.free(address) };
+        let range = (memory.address(), bytes);
+        let handle = ExportHandle::legacy(gpu, memory.address()).inspect_err(|_| {
+            let _ = gpu.driver.free(memory.take());
         })?;
-        let (identity, range) = (Arc::new(ArenaIdentity { id, handle }), (address, bytes));
-        let memory = ArenaMemory::Allocated;
+        let identity = Arc::new(ArenaIdentity { id, handle });
+        let memory = ArenaMemory::Allocated(memory);
         Ok(Self::assemble(gpu, range, Access::ReadWrite, identity, memory, false).register())
     }
 
@@ -199,7 +199,7 @@ impl Drop for GpuArena {
         self.counter().remove();
         // In a forked child another thread may have held a lock for good at the time of the fork.
         let Ok(_entered) = self.gpu.enter() else { return };
-        if !matches!(self.memory, ArenaMemory::Allocated | ArenaMemory::LegacyImport) {
+        if !matches!(self.memory, ArenaMemory::Allocated(_) | ArenaMemory::LegacyImport(_)) {
             return self.unregister();
         }
         let is_settled = self.gpu.settle();
@@ -209,12 +209,11 @@ impl Drop for GpuArena {
         if !is_settled {
             return;
         }
-        // SAFETY: ours, and nothing uses it any more. A failure is one of the device, which the next call reports.
-        unsafe {
-            match self.memory {
-                ArenaMemory::LegacyImport => drop(self.gpu.driver.legacy_close(self.address)),
-                _ => drop(self.gpu.driver.free(self.address)),
-            }
+        // A failure is one of the device, which the next call reports.
+        match &mut self.memory {
+            ArenaMemory::LegacyImport(memory) => drop(self.gpu.driver.legacy_close(memory.take())),
+            ArenaMemory::Allocated(memory) => drop(self.gpu.driver.free(memory.take())),
+            ArenaMemory::Mapped(_) | ArenaMemory::Borrowed(_) => {}
         }
     }
 }

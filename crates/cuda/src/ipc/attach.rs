@@ -5,6 +5,7 @@ use super::error::protocol_error;
 use super::identity::{ArenaId, ArenaIdentity, ExportHandle};
 use super::physical::Mapping;
 use crate::abi::IpcHandle;
+use crate::driver::handles::DeviceMemory;
 use crate::driver::require;
 use crate::gpu::Gpu;
 use crate::hints;
@@ -67,12 +68,12 @@ impl GpuArena {
             ImportHandle::Legacy(handle) => {
                 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
                 const LAZY_PEER_ACCESS: u32 = 1;
-                let mut address = 0;
-                // SAFETY: a place for the address. The driver rejects bytes that are not a handle.
-                let opened =
-                    unsafe { gpu.driver.legacy_open(&raw mut address, IpcHandle(*handle), LAZY_PEER_ACCESS) };
+                let mut memory = DeviceMemory::default();
+                // The driver rejects bytes that are not a handle.
+                let opened = gpu.driver.legacy_open(&mut memory, IpcHandle(*handle), LAZY_PEER_ACCESS);
                 require("cuIpcOpenMemHandle", opened).map_err(open_error)?;
-                ((address, bytes), ExportHandle::Legacy(*handle), ArenaMemory::LegacyImport)
+                let range = (memory.address(), bytes);
+                (range, ExportHandle::Legacy(*handle), ArenaMemory::LegacyImport(memory))
             }
         };
         let is_mapped = matches!(memory, ArenaMemory::Mapped(_));
@@ -81,10 +82,10 @@ impl GpuArena {
         let (mut base, mut length) = (arena.address, bytes);
         let queried = match is_mapped {
             true => Ok(()),
-            // SAFETY: places for the results.
-            false => require("cuMemGetAddressRange", unsafe {
-                gpu.driver.address_range(&raw mut base, &raw mut length, arena.address)
-            }),
+            false => require(
+                "cuMemGetAddressRange",
+                gpu.driver.address_range(&mut base, &mut length, arena.address),
+            ),
         };
         if queried.is_err() || base != arena.address || length < bytes {
             // The arena takes the lock when it closes the memory.

@@ -11,27 +11,43 @@
 use super::counters;
 use super::error::protocol_error;
 use crate::abi::IpcHandle;
-use crate::driver::{EventHandle, require};
+use crate::driver::handles::EventHandle;
+use crate::driver::require;
 use crate::gpu::Gpu;
 use crate::hints;
 use crate::stream::SyncPoint;
 use std::collections::HashMap;
 use std::fmt;
-use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tensorferry_core::{Error, ErrorKind, Result};
 
-/// An event by which other processes wait for work of this one.
-pub struct ReadyEvent {
+/// An event that this process created or opened, and destroys.
+struct OwnedEvent {
     gpu: &'static Gpu,
-    event: EventHandle,
-    handle: [u8; 64],
+    handle: EventHandle,
 }
 
-// SAFETY: handles that the driver accepts from any thread.
-unsafe impl Send for ReadyEvent {}
-// SAFETY: as above; nothing here changes through a shared reference.
-unsafe impl Sync for ReadyEvent {}
+impl OwnedEvent {
+    fn new(gpu: &'static Gpu, handle: EventHandle) -> Self {
+        counters::EVENTS.add();
+        Self { gpu, handle }
+    }
+}
+
+impl Drop for OwnedEvent {
+    /// Destroys the event. Queued waits refer to what was recorded, and stay valid.
+    fn drop(&mut self) {
+        counters::EVENTS.remove();
+        let Ok(_entered) = self.gpu.enter() else { return };
+        let _ = self.gpu.driver.event_destroy(self.handle.take());
+    }
+}
+
+/// An event by which other processes wait for work of this one.
+pub struct ReadyEvent {
+    event: OwnedEvent,
+    handle: [u8; 64],
+}
 
 type OwnEvents = HashMap<[u8; 64], Weak<ReadyEvent>>;
 
@@ -45,67 +61,52 @@ impl ReadyEvent {
     /// An event for all work that is queued at these sync points; `None` if the work is complete or the host waited for it.
     ///
     /// # Errors
-    /// When the device fails, or one of the streams is being captured.
-    ///
-    /// # Safety
-    /// The streams are alive, and of this GPU or default ones.
-    pub unsafe fn after(gpu: &'static Gpu, points: &[SyncPoint]) -> Result<Option<Arc<Self>>> {
+    /// When the device fails, one of the streams is being captured, or one belongs to another GPU.
+    pub fn after(gpu: &'static Gpu, points: &[SyncPoint]) -> Result<Option<Arc<Self>>> {
         let _entered = gpu.enter()?;
         let mut pending = Vec::new();
         for &point in points {
-            // SAFETY: the caller's contract.
-            unsafe {
-                if gpu.is_captured(point)? {
-                    return Err(Error::new(
-                        ErrorKind::InvalidArgument,
-                        "work on a captured stream is not executed, so no process can wait for it",
-                    )
-                    .with_hint(hints::PUBLISH_AFTER_CAPTURE));
-                }
-                if !pending.contains(&point) && !gpu.is_done(point)? {
-                    pending.push(point);
-                }
+            if gpu.is_captured(point)? {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "work on a captured stream is not executed, so no process can wait for it",
+                )
+                .with_hint(hints::PUBLISH_AFTER_CAPTURE));
+            }
+            if !pending.contains(&point) && !gpu.is_done(point)? {
+                pending.push(point);
             }
         }
         if pending.is_empty() {
             return Ok(None);
         }
-        // SAFETY: the caller's contract.
-        if let Ok(event) = unsafe { Self::record(gpu, &pending) } {
+        if let Ok(event) = Self::record(gpu, &pending) {
             return Ok(Some(event));
         }
         // The GPU has no interprocess events, or none left.
-        // SAFETY: the caller's contract.
-        pending.into_iter().try_for_each(|point| unsafe { gpu.wait(point) }).map(|()| None)
+        pending.into_iter().try_for_each(|point| gpu.wait(point)).map(|()| None)
     }
 
-    /// # Safety
-    /// As [`ReadyEvent::after`]; the context is entered.
-    unsafe fn record(gpu: &'static Gpu, points: &[SyncPoint]) -> Result<Arc<Self>> {
+    /// The caller has entered the context.
+    fn record(gpu: &'static Gpu, points: &[SyncPoint]) -> Result<Arc<Self>> {
         /// `CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS`.
         const FLAGS: u32 = 0x2 | 0x4;
-        let mut event = ptr::null_mut();
-        // SAFETY: a place for the handle.
-        unsafe { gpu.driver.event_create(&raw mut event, FLAGS)? };
-        counters::EVENTS.add();
-        let mut ready = Self { gpu, event, handle: [0; 64] };
-        let mut handle = IpcHandle([0; 64]);
-        // SAFETY: an event of ours, and the caller's streams.
-        unsafe {
-            match points {
-                [SyncPoint::Stream(stream)] => gpu.driver.event_record(event, stream.raw())?,
-                points => {
-                    let pooled = gpu.take_stream()?;
-                    for &point in points {
-                        gpu.order(point, SyncPoint::Stream(pooled.stream()))?;
-                    }
-                    gpu.driver.event_record(event, pooled.stream().raw())?;
+        let mut event = EventHandle::default();
+        gpu.driver.event_create(&mut event, FLAGS)?;
+        let event = OwnedEvent::new(gpu, event);
+        match points {
+            [SyncPoint::Stream(stream)] => gpu.driver.event_record(&event.handle, *stream)?,
+            points => {
+                let pooled = gpu.take_stream()?;
+                for &point in points {
+                    gpu.order(point, SyncPoint::Stream(pooled.stream()))?;
                 }
+                gpu.driver.event_record(&event.handle, pooled.stream())?;
             }
-            require("cuIpcGetEventHandle", gpu.driver.event_export(&raw mut handle, event))?;
         }
-        ready.handle = handle.0;
-        let ready = Arc::new(ready);
+        let mut handle = IpcHandle([0; 64]);
+        require("cuIpcGetEventHandle", gpu.driver.event_export(&mut handle, &event.handle))?;
+        let ready = Arc::new(Self { event, handle: handle.0 });
         let mut guard = own_events();
         let own_events = guard.get_or_insert_default();
         own_events.retain(|_, event| event.strong_count() > 0);
@@ -115,7 +116,7 @@ impl ReadyEvent {
 
     /// The GPU that it belongs to.
     pub fn gpu(&self) -> &'static Gpu {
-        self.gpu
+        self.event.gpu
     }
 
     /// The handle by which another process opens it.
@@ -124,23 +125,9 @@ impl ReadyEvent {
     }
 }
 
-impl Drop for ReadyEvent {
-    fn drop(&mut self) {
-        counters::EVENTS.remove();
-        destroy(self.gpu, self.event);
-    }
-}
-
-/// Destroys an event. Queued waits refer to what was recorded, and stay valid.
-fn destroy(gpu: &Gpu, event: EventHandle) {
-    let Ok(_entered) = gpu.enter() else { return };
-    // SAFETY: an event of ours that nobody else uses.
-    let _ = unsafe { gpu.driver.event_destroy(event) };
-}
-
 enum EventOrigin {
     ThisProcess(Arc<ReadyEvent>),
-    OtherProcess(EventHandle),
+    OtherProcess(OwnedEvent),
 }
 
 /// An event, usually of another process, that streams of this process wait for.
@@ -148,11 +135,6 @@ pub struct RemoteEvent {
     gpu: &'static Gpu,
     origin: EventOrigin,
 }
-
-// SAFETY: a handle that the driver accepts from any thread.
-unsafe impl Send for RemoteEvent {}
-// SAFETY: as above; nothing here changes through a shared reference.
-unsafe impl Sync for RemoteEvent {}
 
 impl RemoteEvent {
     /// Opens the event with this handle.
@@ -165,21 +147,20 @@ impl RemoteEvent {
         if let Some(event) = own {
             return Ok(Self { gpu, origin: EventOrigin::ThisProcess(event) });
         }
-        let mut event = ptr::null_mut();
-        // SAFETY: a place for the event. The driver rejects bytes that are not a handle.
-        let opened = unsafe { gpu.driver.event_open(&raw mut event, IpcHandle(*handle)) };
+        let mut event = EventHandle::default();
+        // The driver rejects bytes that are not a handle.
+        let opened = gpu.driver.event_open(&mut event, IpcHandle(*handle));
         require("cuIpcOpenEventHandle", opened).map_err(|error| match error.kind() {
             ErrorKind::OutOfMemory | ErrorKind::UnsupportedDevice => error,
             _ => protocol_error(format!("the producer's event cannot be opened ({})", error.fact())),
         })?;
-        counters::EVENTS.add();
-        Ok(Self { gpu, origin: EventOrigin::OtherProcess(event) })
+        Ok(Self { gpu, origin: EventOrigin::OtherProcess(OwnedEvent::new(gpu, event)) })
     }
 
-    fn event(&self) -> EventHandle {
+    fn event(&self) -> &EventHandle {
         match &self.origin {
-            EventOrigin::ThisProcess(event) => event.event,
-            EventOrigin::OtherProcess(event) => *event,
+            EventOrigin::ThisProcess(ready) => &ready.event.handle,
+            EventOrigin::OtherProcess(event) => &event.handle,
         }
     }
 
@@ -189,56 +170,40 @@ impl RemoteEvent {
     /// When the device fails.
     pub fn is_complete(&self) -> Result<bool> {
         let _entered = self.gpu.enter()?;
-        // SAFETY: an event that is alive.
-        unsafe { self.gpu.driver.is_event_complete(self.event()) }
+        self.gpu.driver.is_event_complete(self.event())
     }
 
     /// Lets work that is queued at `after` from now on begin when the event is complete.
     ///
     /// # Errors
     /// When the device fails, or the stream is captured and the event is not complete.
-    ///
-    /// # Safety
-    /// The stream is alive, and of this GPU or a default one.
-    pub unsafe fn order(&self, after: SyncPoint) -> Result<()> {
+    pub fn order(&self, after: SyncPoint) -> Result<()> {
         let _entered = self.gpu.enter()?;
-        // SAFETY: the caller's contract, and an event that is alive.
-        unsafe {
-            if self.gpu.is_captured(after)? {
-                let _relaxed = self.gpu.relax_capture_mode()?;
-                return match self.gpu.driver.is_event_complete(self.event())? {
-                    true => Ok(()),
-                    false => Err(Error::new(
-                        ErrorKind::InvalidArgument,
-                        "a captured stream cannot wait for another process",
-                    )
-                    .with_hint(hints::ATTACH_BEFORE_CAPTURE)),
-                };
-            }
-            match after {
-                SyncPoint::Complete => Ok(()),
-                SyncPoint::Stream(stream) => self.gpu.driver.stream_wait(stream.raw(), self.event(), 0),
-                SyncPoint::AllStreams => match self.gpu.driver.wait_context(self.gpu.context, self.event()) {
-                    Some(done) => done,
-                    None => self.gpu.driver.event_synchronise(self.event()),
-                },
-            }
+        if self.gpu.is_captured(after)? {
+            let _relaxed = self.gpu.relax_capture_mode()?;
+            return match self.gpu.driver.is_event_complete(self.event())? {
+                true => Ok(()),
+                false => Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "a captured stream cannot wait for another process",
+                )
+                .with_hint(hints::ATTACH_BEFORE_CAPTURE)),
+            };
         }
-    }
-}
-
-impl Drop for RemoteEvent {
-    fn drop(&mut self) {
-        if let EventOrigin::OtherProcess(event) = self.origin {
-            counters::EVENTS.remove();
-            destroy(self.gpu, event);
+        match after {
+            SyncPoint::Complete => Ok(()),
+            SyncPoint::Stream(stream) => self.gpu.driver.stream_wait(stream, self.event(), 0),
+            SyncPoint::AllStreams => match self.gpu.driver.wait_context(self.gpu.context, self.event()) {
+                Some(done) => done,
+                None => self.gpu.driver.event_synchronise(self.event()),
+            },
         }
     }
 }
 
 impl fmt::Debug for ReadyEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadyEvent").field("gpu", &self.gpu).finish_non_exhaustive()
+        f.debug_struct("ReadyEvent").field("gpu", &self.event.gpu).finish_non_exhaustive()
     }
 }
 

@@ -1,8 +1,10 @@
 //! The identity of an exported allocation: its id in every process, and the handle by which other processes open it.
 
 use crate::abi::IpcHandle;
-use crate::driver::{Address, require};
+use crate::driver::handles::Address;
+use crate::driver::require;
 use crate::gpu::Gpu;
+use rustix::rand::GetRandomFlags;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -32,8 +34,7 @@ impl ExportHandle {
     /// The legacy handle of the allocation that begins at `base`. The caller has entered the context.
     pub(crate) fn legacy(gpu: &Gpu, base: Address) -> Result<Self> {
         let mut handle = IpcHandle([0; 64]);
-        // SAFETY: a place for the handle.
-        require("cuIpcGetMemHandle", unsafe { gpu.driver.legacy_export(&raw mut handle, base) })?;
+        require("cuIpcGetMemHandle", gpu.driver.legacy_export(&mut handle, base))?;
         Ok(Self::Legacy(handle.0))
     }
 }
@@ -78,11 +79,11 @@ impl ArenaIdentity {
 /// A new random id.
 pub(crate) fn random_id() -> Result<ArenaId> {
     let mut id = [0; 16];
-    // SAFETY: as many bytes as there are may be written; so few come at once or not at all.
-    let written = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
-    if written == 16 {
-        return Ok(id);
+    let failed = |errno| Error::new(ErrorKind::Io, "the system has no random bytes").with_errno(errno);
+    // So few bytes come at once or not at all.
+    match rustix::rand::getrandom(&mut id, GetRandomFlags::empty()) {
+        Ok(16) => Ok(id),
+        Ok(_) => Err(failed(None)),
+        Err(error) => Err(failed(Some(error.raw_os_error()))),
     }
-    Err(Error::new(ErrorKind::Io, "the system has no random bytes")
-        .with_errno(std::io::Error::last_os_error().raw_os_error()))
 }

@@ -5,27 +5,28 @@ use crate::abi::{
     AccessDescription, AllocationProperties, FILE_DESCRIPTOR_HANDLE, HAS_FILE_DESCRIPTOR_HANDLES,
     MemoryLocation,
 };
-use crate::driver::{Address, require};
+use crate::driver::arguments::{LookupAddress, One};
+use crate::driver::handles::{Address, PhysicalHandle};
+use crate::driver::require;
 use crate::gpu::Gpu;
 use crate::hints;
 use crate::memory::out_of_memory;
-use std::ffi::c_void;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::FdFlags;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use tensorferry_core::{Access, Error, ErrorKind, Result};
 
 /// A handle of physical memory, which lives until its last handle and its last mapping in any process are gone.
 pub(crate) struct PhysicalMemory {
     gpu: &'static Gpu,
-    handle: u64,
+    handle: PhysicalHandle,
 }
 
 impl PhysicalMemory {
     /// New memory. `bytes` is a multiple of [`granularity`].
     fn new(gpu: &'static Gpu, bytes: usize) -> Result<Self> {
-        let mut handle = 0;
+        let mut handle = PhysicalHandle::default();
         let properties = AllocationProperties::exportable(gpu.index());
-        // SAFETY: a place for the handle, and a struct that lives through the call.
-        let made = unsafe { gpu.driver.create_memory(&raw mut handle, bytes, &raw const properties, 0) };
+        let made = gpu.driver.create_memory(&mut handle, bytes, &properties, 0);
         match require("cuMemCreate", made) {
             Ok(()) => Ok(Self { gpu, handle }),
             Err(error) if error.kind() == ErrorKind::OutOfMemory => Err(out_of_memory(gpu, bytes)),
@@ -35,30 +36,23 @@ impl PhysicalMemory {
 
     /// The memory that is mapped at an address.
     pub(crate) fn mapped_at(gpu: &'static Gpu, address: Address) -> Result<Self> {
-        let mut handle = 0;
-        let pointer: *mut c_void = std::ptr::with_exposed_provenance_mut(address as usize);
-        // SAFETY: a place for the handle. The driver does not dereference the address.
-        require("cuMemRetainAllocationHandle", unsafe {
-            gpu.driver.retain_memory(&raw mut handle, pointer)
-        })?;
+        let mut handle = PhysicalHandle::default();
+        let retained = gpu.driver.retain_memory(&mut handle, LookupAddress(address));
+        require("cuMemRetainAllocationHandle", retained)?;
         Ok(Self { gpu, handle })
     }
 
     /// Memory that this or another process exported.
     fn import(gpu: &'static Gpu, descriptor: BorrowedFd<'_>) -> Result<Self> {
-        let mut handle = 0;
-        let number: *mut c_void = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
-        // SAFETY: a place for the handle; the descriptor is open.
-        let opened = unsafe { gpu.driver.import_memory(&raw mut handle, number, FILE_DESCRIPTOR_HANDLE) };
+        let mut handle = PhysicalHandle::default();
+        let opened = gpu.driver.import_memory(&mut handle, descriptor, FILE_DESCRIPTOR_HANDLE);
         require("cuMemImportFromShareableHandle", opened).map_err(|error| {
             protocol_error(format!("the producer's GPU memory cannot be opened ({})", error.fact()))
         })?;
         let opened = Self { gpu, handle };
         let mut found = AllocationProperties::exportable(-1);
-        // SAFETY: a place for the result.
-        require("cuMemGetAllocationPropertiesFromHandle", unsafe {
-            gpu.driver.memory_properties(&raw mut found, handle)
-        })?;
+        let queried = gpu.driver.memory_properties(&mut found, &opened.handle);
+        require("cuMemGetAllocationPropertiesFromHandle", queried)?;
         if found.location.is_device(gpu.index()) {
             return Ok(opened);
         }
@@ -70,21 +64,26 @@ impl PhysicalMemory {
 
     /// A file descriptor for other processes.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
-        let mut descriptor = -1;
-        // SAFETY: a place for the descriptor.
-        require("cuMemExportToShareableHandle", unsafe {
-            self.gpu.driver.export_memory(&raw mut descriptor, self.handle, FILE_DESCRIPTOR_HANDLE, 0)
+        // `None` is the descriptor -1, which the driver replaces by one that it opens for the caller.
+        let mut descriptor = None;
+        let exported =
+            self.gpu.driver.export_memory(&mut descriptor, &self.handle, FILE_DESCRIPTOR_HANDLE, 0);
+        require("cuMemExportToShareableHandle", exported)?;
+        let descriptor = descriptor.ok_or_else(|| {
+            Error::new(ErrorKind::DeviceFailed, "the CUDA driver exported GPU memory without a descriptor")
+                .with_hint(hints::UPDATE_DRIVER)
         })?;
-        // SAFETY: just made for us.
-        Ok(unsafe { own_descriptor(descriptor) })
+        // A program that this one executes must not inherit it. If this fails, the memory lives longer.
+        let _ = rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC);
+        Ok(descriptor)
     }
 }
 
 impl Drop for PhysicalMemory {
     fn drop(&mut self) {
         let Ok(_entered) = self.gpu.enter() else { return };
-        // SAFETY: a handle of ours; mappings keep the memory alive.
-        let _ = unsafe { self.gpu.driver.release_memory(self.handle) };
+        // Mappings keep the memory alive.
+        let _ = self.gpu.driver.release_memory(self.handle.take());
     }
 }
 
@@ -98,10 +97,7 @@ struct AddressRange {
 impl AddressRange {
     fn new(gpu: &'static Gpu, bytes: usize) -> Result<Self> {
         let mut address = 0;
-        // SAFETY: a place for the address.
-        require("cuMemAddressReserve", unsafe {
-            gpu.driver.reserve_address(&raw mut address, bytes, 0, 0, 0)
-        })?;
+        require("cuMemAddressReserve", gpu.driver.reserve_address(&mut address, bytes, 0, 0, 0))?;
         Ok(Self { gpu, address, bytes })
     }
 }
@@ -109,7 +105,8 @@ impl AddressRange {
 impl Drop for AddressRange {
     fn drop(&mut self) {
         let Ok(_entered) = self.gpu.enter() else { return };
-        // SAFETY: reserved by us with this length; the driver refuses while something is mapped there.
+        // SAFETY: `AddressRange::new` reserved exactly this range. `Mapping` owns the range and unmaps it before this drop, or
+        // leaks it, so nothing uses the addresses.
         let _ = unsafe { self.gpu.driver.free_address(self.address, self.bytes) };
     }
 }
@@ -117,8 +114,8 @@ impl Drop for AddressRange {
 /// Physical memory that is mapped into this process.
 pub(crate) struct Mapping {
     physical: Option<PhysicalMemory>,
+    /// The addresses at which all of it is mapped.
     addresses: Option<AddressRange>,
-    is_mapped: bool,
 }
 
 impl Mapping {
@@ -148,23 +145,20 @@ impl Mapping {
 
     /// Maps physical memory at new addresses. The driver refuses to map more bytes than the memory has.
     fn map(gpu: &'static Gpu, physical: PhysicalMemory, bytes: usize, access: Access) -> Result<Self> {
-        let (addresses, handle) = (AddressRange::new(gpu, bytes)?, physical.handle);
+        let addresses = AddressRange::new(gpu, bytes)?;
         let address = addresses.address;
-        let mut mapping = Self { physical: Some(physical), addresses: Some(addresses), is_mapped: false };
-        // SAFETY: addresses that were reserved for this, and a handle of ours.
-        require("cuMemMap", unsafe { gpu.driver.map_memory(address, bytes, 0, handle, 0) }).map_err(
+        require("cuMemMap", gpu.driver.map_memory(address, bytes, 0, &physical.handle, 0)).map_err(
             |error| {
                 protocol_error(format!("{bytes} bytes of GPU memory cannot be mapped ({})", error.fact()))
             },
         )?;
-        mapping.is_mapped = true;
+        let mapping = Self { physical: Some(physical), addresses: Some(addresses) };
         let flags = match access {
             Access::ReadOnly => AccessDescription::READ,
             Access::ReadWrite => AccessDescription::READ_WRITE,
         };
         let description = AccessDescription { location: MemoryLocation::of_device(gpu.index()), flags };
-        // SAFETY: exactly the mapping, and one struct that lives through the call.
-        let allowed = unsafe { gpu.driver.set_access(address, bytes, &raw const description, 1) };
+        let allowed = gpu.driver.set_access(address, bytes, &description, One);
         require("cuMemSetAccess", allowed).map_err(|error| match access {
             Access::ReadWrite => error,
             Access::ReadOnly => Error::new(
@@ -194,27 +188,20 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let Some(addresses) = self.addresses.as_ref().filter(|_| self.is_mapped) else { return };
+        let Some(addresses) = &self.addresses else { return };
         let Ok(_entered) = addresses.gpu.enter() else { return };
         if !addresses.gpu.settle() {
             // Queued work may still use the memory, and the end of that work cannot be observed: the mapping is leaked.
             std::mem::forget((self.addresses.take(), self.physical.take()));
             return;
         }
-        // SAFETY: exactly the mapping, which nothing uses any more. The fields release addresses and handle afterwards.
-        let _ = unsafe { addresses.gpu.driver.unmap_memory(addresses.address, addresses.bytes) };
-    }
-}
-
-/// Takes ownership of a file descriptor that the driver made, and closes it in programs that this one executes.
-///
-/// # Safety
-/// It is open, and nobody else's.
-unsafe fn own_descriptor(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: the caller's contract.
-    unsafe {
-        libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
-        OwnedFd::from_raw_fd(descriptor)
+        // SAFETY: `Mapping::map` mapped exactly this range. `settle` has returned true, so all work of this process on the GPU
+        // is complete.
+        let unmapped = unsafe { addresses.gpu.driver.unmap_memory(addresses.address, addresses.bytes) };
+        if !matches!(unmapped, Some(Ok(()))) {
+            // The addresses are still in use, and must not be reserved again.
+            std::mem::forget(self.addresses.take());
+        }
     }
 }
 
@@ -223,9 +210,7 @@ fn granularity(gpu: &Gpu) -> Result<usize> {
     /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
     const MINIMUM: i32 = 0;
     let (mut bytes, properties) = (0, AllocationProperties::exportable(gpu.index()));
-    // SAFETY: a place for the result, and a struct that lives through the call.
-    let queried =
-        unsafe { gpu.driver.allocation_granularity(&raw mut bytes, &raw const properties, MINIMUM) };
+    let queried = gpu.driver.allocation_granularity(&mut bytes, &properties, MINIMUM);
     require("cuMemGetAllocationGranularity", queried)?;
     Ok(bytes.max(4096))
 }
@@ -233,8 +218,7 @@ fn granularity(gpu: &Gpu) -> Result<usize> {
 /// Whether a GPU supports virtual memory management with file descriptors.
 pub(crate) fn is_supported(gpu: &Gpu) -> bool {
     let mut value = 0;
-    // SAFETY: a place for the result. The ordinal of a device is its index.
-    let queried =
-        unsafe { gpu.driver.device_attribute(&raw mut value, HAS_FILE_DESCRIPTOR_HANDLES, gpu.index()) };
+    // The ordinal of a device is its index.
+    let queried = gpu.driver.device_attribute(&mut value, HAS_FILE_DESCRIPTOR_HANDLES, gpu.index());
     matches!(queried, Some(Ok(()))) && value != 0
 }

@@ -32,13 +32,10 @@ fn all() -> Result<&'static [Uuid]> {
     }
     let uuid_of = |index: usize| {
         let (mut device, mut uuid) = (0, [0; 16]);
-        // SAFETY: places for the results.
-        unsafe {
-            driver.device(&raw mut device, index as i32)?;
-            let queried = driver.uuid(&raw mut uuid, device);
-            let queried = queried.or_else(|| driver.legacy_uuid(&raw mut uuid, device));
-            require("cuDeviceGetUuid", queried)?;
-        }
+        driver.device(&mut device, index as i32)?;
+        let queried = driver.uuid(&mut uuid, device);
+        let queried = queried.or_else(|| driver.legacy_uuid(&mut uuid, device));
+        require("cuDeviceGetUuid", queried)?;
         Ok(Uuid(uuid))
     };
     let found = (0..Gpu::count()?).map(uuid_of).collect::<Result<Vec<_>>>()?;

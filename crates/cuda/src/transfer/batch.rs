@@ -17,6 +17,13 @@ thread_local! {
 }
 
 /// While it lives, small uploads of this thread that belong to it are not waited for one by one.
+///
+/// It stays on its thread, because it waits for the uploads of that thread:
+///
+/// ```compile_fail,E0277
+/// let batch = tensorferry_cuda::TransferBatch::begin();
+/// std::thread::spawn(move || batch.finish());
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct TransferBatch {

@@ -1,7 +1,7 @@
 //! The chunks of a transfer, each of which fits into one slot of the ring buffer.
 
 use super::endpoints::GpuEndpoint;
-use crate::driver::Address;
+use crate::driver::handles::Address;
 use tensorferry_core::chunks::Chunks;
 use tensorferry_core::{Layout, Result};
 

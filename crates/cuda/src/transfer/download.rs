@@ -5,11 +5,11 @@
 
 use super::chunked;
 use super::control::TransferControl;
-use super::endpoints::{GpuEndpoint, HostEndpoint};
+use super::endpoints::{GpuEndpoint, HostEndpoint, SharedPointer};
 use super::path::{HostDestination, TransferPath};
 use super::ring_buffer::RingBuffer;
 use crate::convert::DeviceSource;
-use crate::driver::Address;
+use crate::driver::handles::Address;
 use crate::gpu::Gpu;
 use crate::stream::{Stream, SyncPoint};
 use std::time::Instant;
@@ -26,10 +26,21 @@ impl Gpu {
     /// # Errors
     /// When the device fails or has no scratch memory, or the transfer is cancelled.
     ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_cuda::{DeviceSource, Gpu, HostDestination, SyncPoint, TransferControl, TransferPath};
+    /// fn download(gpu: &'static Gpu, source: &DeviceSource<'_>, to: &HostDestination<'_>) -> tensorferry_core::Result<()> {
+    ///     gpu.download(source, to, SyncPoint::Complete, TransferPath::Driver, &TransferControl::default())
+    /// }
+    /// ```
+    ///
     /// # Safety
-    /// The source is memory of this GPU. The destination is writable and of the same shape, and nobody else uses it. Both
-    /// live until this returns. With [`TransferPath::Pinned`] the destination is pinned. As [`Gpu::order`] for
-    /// `ready_after`.
+    /// - The item size of each layout is that of its type.
+    /// - The source is memory that this GPU can read over the extent of its layout. The work that fills it is queued at
+    ///   `ready_after`.
+    /// - The destination has the shape of the source. It is writable over the extent of its layout, no two indices of which
+    ///   reach the same byte, and nobody else uses it.
+    /// - Both live until this returns. With [`TransferPath::Pinned`] and [`TransferPath::Recycled`] the destination is
+    ///   pinned.
     pub unsafe fn download(
         &'static self,
         source: &DeviceSource<'_>,
@@ -50,23 +61,28 @@ impl Gpu {
         let is_dense = to.layout.is_dense();
         let is_direct = matches!(transfer_path, TransferPath::Pinned | TransferPath::Recycled);
         let mut pooled_stream = None;
-        // SAFETY: the caller's contract, for every call below.
-        unsafe {
-            let stream = match (&ring, transfer_path, ready_after) {
-                (None, TransferPath::Driver, SyncPoint::Stream(stream)) => stream,
-                (Some(ring), ..) => ring.stream.stream(),
-                _ => pooled_stream.insert(self.take_stream()?).stream(),
-            };
-            self.order(ready_after, SyncPoint::Stream(stream))?;
-            if transfer_path == TransferPath::Recycled {
-                // A framework may have queued a copy from the array that used this memory before, on any GPU.
-                self.order_after_all_gpus(stream)?;
-            }
-            let copy_dense = |from: Address, to: &HostDestination<'_>| -> Result<()> {
-                let HostDestination { data, dtype, layout } = *to;
-                let from = GpuEndpoint { data: from, dtype };
+        let stream = match (&ring, transfer_path, ready_after) {
+            (None, TransferPath::Driver, SyncPoint::Stream(stream)) => stream,
+            (Some(ring), ..) => ring.stream.stream(),
+            _ => pooled_stream.insert(self.take_stream()?).stream(),
+        };
+        self.order(ready_after, SyncPoint::Stream(stream))?;
+        if transfer_path == TransferPath::Recycled {
+            // A framework may have queued a copy from the array that used this memory before, on any GPU.
+            self.order_after_all_gpus(stream)?;
+        }
+        let copy_dense = |from: Address, to: &HostDestination<'_>| -> Result<()> {
+            let HostDestination { data, dtype, layout } = *to;
+            let from = GpuEndpoint { data: from, dtype };
+            // SAFETY: `from` is the source itself if that is dense in the destination's type, or a slab that
+            // `download_in_slabs` has packed. Either way the GPU has as many elements of `dtype` as `to` has, and the
+            // work that fills them is ordered before the stream's. `to` is the caller's destination, or a part of it.
+            // Nothing uses the destination after the wait for the stream below, and the caller keeps it until this
+            // function returns.
+            unsafe {
                 match &ring {
                     Some(ring) => {
+                        let data = SharedPointer::new(data);
                         let to = HostEndpoint { data, dtype, layout, order: ByteOrder::Native };
                         chunked::download(self, from, to, SyncPoint::Stream(stream), ring, control)
                     }
@@ -75,37 +91,39 @@ impl Gpu {
                     }
                     None if is_dense => {
                         let queued =
-                            self.driver.download(data.cast(), from.data, layout.bytes(), stream.raw());
+                            self.driver.download(data.cast(), from.data, layout.bytes(), stream.pointer());
                         self.wait(SyncPoint::Stream(stream)).and(queued)?;
                         control.add(layout.bytes());
                         Ok(())
                     }
                     None => self.download_through_block(from, to, stream, control),
                 }
-            };
-            let copied = if source.is_dense_as(to.dtype) {
-                copy_dense(source.data as Address, to)
-            } else {
-                self.download_in_slabs(source, to, stream, control, &copy_dense)
-            };
-            // Also after an error: queued copies must not write to memory that the caller frees.
-            if is_direct || copied.is_err() {
-                self.wait(SyncPoint::Stream(stream)).and(copied)?;
             }
-            if let Some(pooled) = pooled_stream.as_ref().or(ring.as_ref().map(|ring| &ring.stream)) {
-                pooled.set_idle();
-            }
-            let kind = if is_direct { TransferKind::Download } else { TransferKind::DownloadThroughBuffers };
-            throughput::record(kind, bytes, begin.elapsed());
-            Ok(())
+        };
+        let copied = if source.is_dense_as(to.dtype) {
+            copy_dense(source.data as Address, to)
+        } else {
+            // SAFETY: both memories meet this function's contract. `order` has queued the source's work before the stream's.
+            unsafe { self.download_in_slabs(source, to, stream, control, &copy_dense) }
+        };
+        // Also after an error: queued copies must not write to memory that the caller frees.
+        if is_direct || copied.is_err() {
+            self.wait(SyncPoint::Stream(stream)).and(copied)?;
         }
+        if let Some(pooled) = pooled_stream.as_ref().or(ring.as_ref().map(|ring| &ring.stream)) {
+            pooled.set_idle();
+        }
+        let kind = if is_direct { TransferKind::Download } else { TransferKind::DownloadThroughBuffers };
+        throughput::record(kind, bytes, begin.elapsed());
+        Ok(())
     }
 
     /// Lets the GPU copy into pinned memory. A large copy is split into chunks, so that its progress is visible and it can
     /// be cancelled; a small one is queued and not waited for.
     ///
     /// # Safety
-    /// As [`Gpu::download`], and the caller waits for the stream.
+    /// The GPU can read `bytes` at `from`, and `bytes` at `to` are pinned and writable. Both live, and nobody else uses `to`,
+    /// until the stream has passed the copy, for which the caller waits after an error too.
     unsafe fn queue_pinned_copy(
         &'static self,
         from: Address,
@@ -114,10 +132,15 @@ impl Gpu {
         stream: Stream,
         control: &TransferControl,
     ) -> Result<()> {
+        let queue = |offset: usize, chunk: usize| {
+            let (to, from) = (to.wrapping_add(offset).cast(), from + offset as Address);
+            // SAFETY: `cuMemcpyDtoHAsync` needs `chunk` bytes on both sides until the stream has passed the copy. They are a
+            // range of the `bytes` of this function's contract: `offset + chunk` is at most `bytes`.
+            unsafe { self.driver.download(to, from, chunk, stream.pointer()) }
+        };
         if bytes <= PINNED_CHUNK_BYTES {
             control.add(bytes);
-            // SAFETY: the caller's contract.
-            return unsafe { self.driver.download(to.cast(), from, bytes, stream.raw()) };
+            return queue(0, bytes);
         }
         let (mut queued, mut complete) = (0, 0);
         let events = self.events.take_pair(self.driver)?;
@@ -126,16 +149,11 @@ impl Gpu {
             while queued < bytes && queued < complete + 2 * PINNED_CHUNK_BYTES {
                 control.check()?;
                 let chunk = PINNED_CHUNK_BYTES.min(bytes - queued);
-                // SAFETY: the caller's contract, for a range of the bytes.
-                unsafe {
-                    let (to, from) = (to.wrapping_add(queued).cast(), from + queued as Address);
-                    self.driver.download(to, from, chunk, stream.raw())?;
-                    events.record(queued / PINNED_CHUNK_BYTES, stream)?;
-                }
+                queue(queued, chunk)?;
+                events.record(queued / PINNED_CHUNK_BYTES, stream)?;
                 queued += chunk;
             }
-            // SAFETY: the loop above has recorded this event.
-            unsafe { events.wait(complete / PINNED_CHUNK_BYTES)? };
+            events.wait(complete / PINNED_CHUNK_BYTES)?;
             let chunk = PINNED_CHUNK_BYTES.min(bytes - complete);
             complete += chunk;
             control.add(chunk);
@@ -146,7 +164,8 @@ impl Gpu {
     /// Downloads into a destination that is not dense through a temporary dense block, where no ring buffer is available.
     ///
     /// # Safety
-    /// As [`Gpu::download`].
+    /// `from` has as many elements as `to`, filled by work that is ordered before the stream's. `to` meets the clause of
+    /// [`Gpu::download`] on the destination. Both live until this returns.
     unsafe fn download_through_block(
         &self,
         from: GpuEndpoint,
@@ -163,9 +182,13 @@ impl Gpu {
             order: ByteOrder::Native,
         };
         let target = pack::CopyDestination { data: to.data, dtype: to.dtype, layout: to.layout };
-        // SAFETY: the caller's contract; the block has room for the elements.
+        // SAFETY: `HostBlock::new` allocated the bytes of `layout`, which is dense and has the elements of `from`. The
+        // copy has passed when `convert` reads the block, and when the block is dropped: `wait` comes first, after an
+        // error too. `to` is writable with disjoint indices by this function's contract, and does not overlap a new
+        // block.
         unsafe {
-            let queued = self.driver.download(block.data().cast(), from.data, layout.bytes(), stream.raw());
+            let queued =
+                self.driver.download(block.data().cast(), from.data, layout.bytes(), stream.pointer());
             self.wait(SyncPoint::Stream(stream)).and(queued)?;
             control.add(layout.bytes());
             pack::convert(&source, &target, 1)

@@ -11,7 +11,7 @@ use super::path::{SMALL_DOWNLOAD_BYTES, TransferPath};
 use super::pinned::{self, HUGE_PAGE_BYTES};
 use super::ring_buffer::RingBuffer;
 use crate::gpu::Gpu;
-use std::ptr::NonNull;
+use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tensorferry_core::Result;
 use tensorferry_core::host::HostBlock;
@@ -85,10 +85,10 @@ impl Gpu {
         if bytes < MIN_POOLED_BYTES {
             return Ok((block, TransferPath::Driver));
         }
-        if let Some(fresh) = NonNull::new(block.data()) {
-            // SAFETY: a block of as many bytes, just allocated, which nobody else has.
-            unsafe { RingBuffer::prepare(self, fresh, bytes, ring) };
-        }
+        // SAFETY: a slice needs memory that is mapped, that nobody else uses, and that is at most `isize::MAX` long.
+        // `HostBlock::new` allocated this many bytes above, and nothing else has their address yet.
+        let fresh = unsafe { slice::from_raw_parts_mut(block.data().cast(), bytes) };
+        RingBuffer::prepare(self, fresh, ring);
         Ok((block, TransferPath::Ring(ring)))
     }
 

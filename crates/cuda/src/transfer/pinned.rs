@@ -6,9 +6,10 @@
 use crate::driver::Driver;
 use crate::gpu::Gpu;
 use crate::memory::device_of_address;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::slice::{self, ChunksMut};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use tensorferry_core::device::DeviceKind;
 use tensorferry_core::pool::{BlockUse, PoolBlock};
 use tensorferry_core::{Result, workers};
@@ -42,7 +43,9 @@ pub(crate) fn pin(gpu: &'static Gpu, block: &mut PoolBlock, block_use: BlockUse)
     }
     let gpu = *PINNING_GPU.get_or_init(|| gpu);
     let _entered = gpu.enter()?;
-    // SAFETY: a block of ours, as long as it says; `unpin` is what undoes it.
+    // SAFETY: `cuMemHostRegister` needs memory that stays mapped until it is unregistered. The block is mapped with its
+    // size, and the pool unmaps it only after `unpin` returned true (`PoolBlock::pin`). `unpin` unregisters this address
+    // in the context that registered it, from any thread, and the driver then waits for copies in flight.
     unsafe {
         gpu.driver.register(block.data().as_ptr().cast(), block.bytes(), PORTABLE)?;
         block.pin(unpin, block_use);
@@ -51,7 +54,7 @@ pub(crate) fn pin(gpu: &'static Gpu, block: &mut PoolBlock, block_use: BlockUse)
 }
 
 /// # Safety
-/// The memory was pinned here, with this size, and nobody uses it.
+/// [`pin`] registered the memory, and nobody uses it.
 unsafe fn unpin(data: NonNull<u8>, _bytes: usize) -> bool {
     // A forked child has memory of its own at this address, which its driver does not know.
     if Driver::get().is_err() {
@@ -59,49 +62,47 @@ unsafe fn unpin(data: NonNull<u8>, _bytes: usize) -> bool {
     }
     let Some(gpu) = PINNING_GPU.get() else { return false };
     let Ok(_entered) = gpu.enter() else { return false };
-    // SAFETY: the caller's contract. The driver waits for copies in flight.
+    // SAFETY: `cuMemHostUnregister` needs the address that `cuMemHostRegister` was given, which is this function's
+    // contract. The driver waits for copies in flight.
     unsafe { gpu.driver.unregister(data.as_ptr().cast()) }.is_ok()
 }
 
 /// Makes the system allocate the pages of a block, on several threads. The content is lost.
 pub(crate) fn prefault(block: &mut PoolBlock, threads: usize) {
     let bytes = block.bytes();
-    // SAFETY: a block of as many bytes, borrowed until all threads are done.
-    let job = unsafe { PrefaultJob::new(block.data(), bytes) };
+    // SAFETY: a slice needs memory that is mapped, that nobody else uses, and that is at most `isize::MAX` long. The block is
+    // mapped with this size, and it has one owner, which is borrowed until the end of this function.
+    let memory = unsafe { slice::from_raw_parts_mut(block.data().as_ptr().cast::<MaybeUninit<u8>>(), bytes) };
+    let job = PrefaultJob::new(memory);
     workers::run_parallel(threads.min(bytes / HUGE_PAGE_BYTES), || job.run());
 }
 
 /// Fresh memory whose pages several threads touch, so that the system allocates them in parallel.
-pub(crate) struct PrefaultJob {
-    data: NonNull<u8>,
-    bytes: usize,
-    next: AtomicUsize,
-}
+pub(crate) struct PrefaultJob<'a>(Mutex<ChunksMut<'a, MaybeUninit<u8>>>);
 
-// SAFETY: each thread touches other pages, of memory that nobody else uses (`PrefaultJob::new`).
-unsafe impl Sync for PrefaultJob {}
-
-impl PrefaultJob {
-    /// # Safety
-    /// The bytes are writable, and nobody else uses them, for as long as this lives. Their content is lost.
-    pub(crate) unsafe fn new(data: NonNull<u8>, bytes: usize) -> Self {
-        Self { data, bytes, next: AtomicUsize::new(0) }
+impl<'a> PrefaultJob<'a> {
+    /// The content of the memory is lost.
+    pub(crate) fn new(memory: &'a mut [MaybeUninit<u8>]) -> Self {
+        Self(Mutex::new(memory.chunks_mut(HUGE_PAGE_BYTES)))
     }
 
     /// Touches pages until all are touched or [`PrefaultJob::stop`] is called. Several threads may call it.
     pub(crate) fn run(&self) {
-        while let from = self.next.fetch_add(HUGE_PAGE_BYTES, Ordering::Relaxed)
-            && from < self.bytes
-        {
-            for page in (from..self.bytes.min(from + HUGE_PAGE_BYTES)).step_by(PAGE_BYTES) {
-                // SAFETY: a byte of the memory that `new`'s caller vouched for; this thread alone has the page.
-                unsafe { self.data.add(page).write_volatile(0) };
+        while let Some(chunk) = self.next() {
+            for page in chunk.chunks_mut(PAGE_BYTES) {
+                page[0] = MaybeUninit::new(0);
             }
+            // The compiler must not remove writes that nothing reads.
+            std::hint::black_box(chunk);
         }
+    }
+
+    fn next(&self) -> Option<&'a mut [MaybeUninit<u8>]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next()
     }
 
     /// Makes [`PrefaultJob::run`] return early on all threads.
     pub(crate) fn stop(&self) {
-        self.next.store(self.bytes, Ordering::Relaxed);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = [].chunks_mut(HUGE_PAGE_BYTES);
     }
 }

@@ -8,7 +8,7 @@ use super::pinned::{self, PrefaultJob};
 use crate::gpu::Gpu;
 use crate::hints;
 use crate::stream_pool::PooledStream;
-use std::ptr::NonNull;
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use tensorferry_core::pool::{BlockUse, PoolBlock, has_idle};
 use tensorferry_core::{Error, ErrorKind, Result, workers};
@@ -45,20 +45,17 @@ impl RingBuffer {
         Ok(Some(Self { options, block, stream: gpu.take_stream()? }))
     }
 
-    /// Pins the block of a later transfer into fresh memory. While the driver pins, other threads prefault that memory.
-    ///
-    /// # Safety
-    /// `bytes` of the fresh memory are writable, and nobody else uses them. Their content is lost.
-    pub(crate) unsafe fn prepare(gpu: &'static Gpu, fresh: NonNull<u8>, bytes: usize, options: RingOptions) {
-        let options = options.for_transfer(bytes);
+    /// Pins the block of a later transfer into fresh memory. While the driver pins, other threads prefault that memory, whose
+    /// content is lost.
+    pub(crate) fn prepare(gpu: &'static Gpu, fresh: &mut [MaybeUninit<u8>], options: RingOptions) {
+        let options = options.for_transfer(fresh.len());
         let size = options.ring_bytes();
         if has_idle(size, BlockUse::Staging) {
             return;
         }
         let Some(mut block) = PoolBlock::new(size) else { return };
         pinned::prefault(&mut block, options.threads);
-        // SAFETY: the caller's contract; all threads are done when this returns.
-        let prefault = unsafe { PrefaultJob::new(fresh, bytes) };
+        let prefault = PrefaultJob::new(fresh);
         let block_to_pin = Mutex::new(Some(&mut block));
         workers::run_parallel(options.threads, || {
             let taken = block_to_pin.lock().unwrap_or_else(PoisonError::into_inner).take();

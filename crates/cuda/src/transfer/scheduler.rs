@@ -6,6 +6,11 @@
 //! idles for some microseconds between two copies, and the driver needs as long to queue one, which is half of the time
 //! in which 512 KiB cross. The busier the link, the larger the copies.
 //!
+//! A slot has one user at a time. The GPU uses it from the link copy's submission to its completion (`claim_for_gpu`,
+//! `complete_oldest`), a thread from its claim until it is the GPU's turn (`next_task`, `copy_chunks`). A thread claims a
+//! chunk only after the GPU has completed the chunk before it in that slot (`can_claim`). The unsafe code of `chunked`,
+//! which reads and writes the slots, relies on this.
+//!
 //! One thread at a time calls the driver: a thread that finishes a chunk or has none to copy, and finds the link lock
 //! free, queues the ready chunks and polls the copies in flight, while the others go on copying. The driver's own lock
 //! is not fair, and would make some of many threads wait for milliseconds.
@@ -14,7 +19,7 @@ use super::chunks::{TransferChunk, TransferChunks};
 use super::control::TransferControl;
 use super::pinned::HUGE_PAGE_BYTES;
 use super::ring_buffer::RingBuffer;
-use crate::driver::Address;
+use crate::driver::handles::Address;
 use crate::event_pool::{EVENT_SPIN_TIME, Event};
 use crate::gpu::Gpu;
 use crate::stream::{Stream, SyncPoint};
@@ -90,7 +95,7 @@ pub(crate) struct TransferScheduler<'a> {
     direction: Direction,
     stream: Stream,
     chunks: &'a TransferChunks,
-    ring: *mut u8,
+    ring: &'a RingBuffer,
     slots: usize,
     max_link_copy_chunks: usize,
     /// Chunks of a huge page, which one thread should fill: the system allocates a fresh page at the first touch, and other
@@ -105,11 +110,6 @@ pub(crate) struct TransferScheduler<'a> {
     threads: usize,
     control: &'a TransferControl,
 }
-
-// SAFETY: the ring's address is that of the transfer's own block. A slot has one user at a time: from being taken for the GPU
-// until its chunk is complete that is the GPU, from being claimed until it is the GPU's turn a thread; and a thread claims a
-// chunk only after the GPU has completed the one before it in that slot.
-unsafe impl Sync for TransferScheduler<'_> {}
 
 /// What a thread does next.
 enum Task {
@@ -143,7 +143,7 @@ impl<'a> TransferScheduler<'a> {
             direction,
             stream: ring.stream.stream(),
             chunks,
-            ring: ring.block.data().as_ptr(),
+            ring,
             slots,
             // Each thread gets two runs of chunks or more, even in small transfers.
             chunks_per_page: (HUGE_PAGE_BYTES / chunks.max_bytes())
@@ -161,21 +161,17 @@ impl<'a> TransferScheduler<'a> {
     }
 
     /// Transfers all chunks, after the work that is queued at `after`. `submit` queues a link copy, and `copy` does the
-    /// host's share of a chunk.
+    /// host's share of a chunk. When this returns or unwinds, no link copy is in flight: it drops the scheduler.
     ///
     /// # Errors
     /// When one of them or the device fails, or the transfer is cancelled.
-    ///
-    /// # Safety
-    /// As [`Gpu::order`] for `after`. The memory that `submit` uses lives until this returns.
-    pub(crate) unsafe fn run(
-        &self,
+    pub(crate) fn run(
+        self,
         after: SyncPoint,
         submit: impl Fn(LinkCopy, Stream) -> Result<()> + Sync,
         copy: impl Fn(&TransferChunk, *mut u8) -> Result<()> + Sync,
     ) -> Result<()> {
-        // SAFETY: the caller's contract, and a stream of ours.
-        unsafe { self.gpu.order(after, SyncPoint::Stream(self.stream))? };
+        self.gpu.order(after, SyncPoint::Stream(self.stream))?;
         if self.direction == Direction::Download {
             // The source's work may take long. Until it is complete, other transfers may use the helper threads.
             self.drive_link(&submit)?;
@@ -284,8 +280,7 @@ impl<'a> TransferScheduler<'a> {
         let driver = self.gpu.driver;
         loop {
             let seen = self.changes.load(Ordering::Acquire);
-            // SAFETY: `submit_chunks` records an event before it adds it; the context is entered.
-            while self.complete_oldest(link, |event| unsafe { event.is_complete(driver) })? {}
+            while self.complete_oldest(link, |event| event.is_complete(driver))? {}
             while link.in_flight.len() < MAX_COPIES_IN_FLIGHT
                 && let Some(chunks) = self.claim_for_gpu()?
             {
@@ -297,10 +292,7 @@ impl<'a> TransferScheduler<'a> {
             }
             let has_room = link.in_flight.len() < MAX_COPIES_IN_FLIGHT;
             let is_interrupted = || has_room && self.changes.load(Ordering::Relaxed) != seen;
-            // SAFETY: `submit_chunks` records an event before it adds it; the context is entered.
-            self.complete_oldest(link, |event| unsafe {
-                event.wait(driver, self.spin_time, is_interrupted)
-            })?;
+            self.complete_oldest(link, |event| event.wait(driver, self.spin_time, is_interrupted))?;
         }
     }
 
@@ -338,8 +330,7 @@ impl<'a> TransferScheduler<'a> {
         let (address, bytes) = self.chunks.gpu_range(chunks.start, chunks.end);
         link.has_untracked_copy = true;
         let submitted = submit(LinkCopy { address, slots: self.slot(chunks.start), bytes }, self.stream)
-            // SAFETY: a stream of ours, in the context that was entered.
-            .and_then(|()| unsafe { event.record(self.gpu.driver, self.stream) });
+            .and_then(|()| event.record(self.gpu.driver, self.stream));
         if submitted.is_err() {
             link.spare_events.push(event);
             return submitted;
@@ -393,7 +384,7 @@ impl<'a> TransferScheduler<'a> {
 
     /// The slot of a chunk.
     fn slot(&self, index: usize) -> *mut u8 {
-        self.ring.wrapping_add(index % self.slots * self.chunks.max_bytes())
+        self.ring.block.data().as_ptr().wrapping_add(index % self.slots * self.chunks.max_bytes())
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -473,8 +464,8 @@ impl Drop for TransferScheduler<'_> {
     fn drop(&mut self) {
         let link = self.link.get_mut().unwrap_or_else(PoisonError::into_inner);
         if link.has_untracked_copy || !link.in_flight.is_empty() {
-            // SAFETY: a stream of ours. Where this fails, the device is lost, and accesses no memory any more.
-            let _ = unsafe { self.gpu.wait(SyncPoint::Stream(self.stream)) };
+            // Where this fails, the device is lost, and accesses no memory any more.
+            let _ = self.gpu.wait(SyncPoint::Stream(self.stream));
         }
         let events = link.in_flight.drain(..).map(|(_, _, event)| event);
         self.gpu.events.put(events.chain(link.spare_events.drain(..)));

@@ -5,7 +5,7 @@
 use super::control::TransferControl;
 use super::path::HostDestination;
 use crate::convert::DeviceSource;
-use crate::driver::Address;
+use crate::driver::handles::Address;
 use crate::gpu::Gpu;
 use crate::memory::DeviceBlock;
 use crate::stream::{Stream, SyncPoint};
@@ -25,7 +25,8 @@ impl Gpu {
     /// Packs and casts on the GPU, slab by slab, and passes each slab to `copy_dense`.
     ///
     /// # Safety
-    /// As [`Gpu::download`].
+    /// Source and destination as for [`Gpu::download`]; the work that fills the source is ordered before the stream's.
+    /// `copy_dense` may be given any slab on the GPU and the part of the destination that it belongs to.
     pub(super) unsafe fn download_in_slabs(
         &'static self,
         source: &DeviceSource<'_>,
@@ -44,7 +45,8 @@ impl Gpu {
                 let source = DeviceSource { data: half.source_data, layout: &half.source_layout, ..*source };
                 let to =
                     HostDestination { data: half.destination_data, layout: &half.destination_layout, ..*to };
-                // SAFETY: the caller's contract, for a half of both.
+                // SAFETY: `split` cuts both layouts at the same index, so each half lies within the extents of this
+                // function's contract, and the halves have the same shape.
                 unsafe { self.download_in_slabs(&source, &to, stream, control, copy_dense)? };
             }
             return Ok(());
@@ -56,13 +58,15 @@ impl Gpu {
         for index in 0..slabs.count() {
             control.check()?;
             if index % MAX_QUEUED_SLABS == MAX_QUEUED_SLABS - 1 {
-                // SAFETY: the caller's contract.
-                unsafe { self.wait(SyncPoint::Stream(stream))? };
+                self.wait(SyncPoint::Stream(stream))?;
             }
             let slab = slabs.get(index)?;
             let data = source.data.wrapping_offset(slab.offset as isize);
             let slab_source = DeviceSource { data, layout: &slab.layout, ..*source };
-            // SAFETY: the caller's contract; the scratch memory has room for a slab.
+            // SAFETY: the slab lies within the source, which is readable and whose work is ordered before the stream's.
+            // `Chunks::new` limits a slab to the elements that fit into the scratch memory, which is aligned for every
+            // type. The scratch memory is freed in the order of the stream, which also orders this write after the copy
+            // of the slab before.
             unsafe { self.convert(&slab_source, scratch.data(), to.dtype, stream)? };
             if slabs.count() == 1 {
                 return copy_dense(scratch.data() as Address, to);

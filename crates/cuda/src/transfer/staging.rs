@@ -6,11 +6,11 @@
 //! calls the driver.
 
 use super::chunks::TransferChunks;
-use super::endpoints::{GpuEndpoint, HostEndpoint};
+use super::endpoints::{GpuEndpoint, HostEndpoint, SharedPointer};
 use super::parallel_fill::{FillProgress, fill_and_submit};
 use super::path::SMALL_UPLOAD_BYTES;
 use super::pinned;
-use crate::driver::Address;
+use crate::driver::handles::Address;
 use crate::event_pool::{EVENT_SPIN_TIME, Event};
 use crate::gpu::Gpu;
 use crate::hints;
@@ -76,8 +76,10 @@ impl StagingBuffer {
     /// When the device fails, or the stream is being captured.
     ///
     /// # Safety
-    /// The host's memory is readable. The GPU's memory has room for the elements, and nobody else uses it until the stream
-    /// has passed this. The stream belongs to the context, which is entered.
+    /// - The host's memory is readable over the extent of its layout, and nobody writes to it, until this returns.
+    /// - The GPU's memory has room for as many elements of its type as the host's layout has. It lives, and nobody else uses
+    ///   it, until the stream has passed this upload.
+    /// - The elements take at most [`BLOCK_BYTES`] in the GPU's type.
     pub(crate) unsafe fn upload(
         &mut self,
         from: HostEndpoint<'_>,
@@ -85,21 +87,18 @@ impl StagingBuffer {
         stream: Stream,
         threads: usize,
     ) -> Result<bool> {
-        // SAFETY: the caller's contract, for every call below.
-        unsafe {
-            if self.gpu.is_captured(SyncPoint::Stream(stream))? {
-                // The graph would record the address of the staging buffer, and not the values.
-                let fact = "host memory cannot be uploaded on a captured stream";
-                return Err(
-                    Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::UPLOAD_BEFORE_CAPTURE)
-                );
-            }
-            let Some(staged) = self.allocate(from.layout.count() * to.dtype.size(), stream)? else {
-                return Ok(false);
-            };
-            copy_and_submit(self.gpu, from, to, stream, threads, staged)?;
-            Ok(true)
+        if self.gpu.is_captured(SyncPoint::Stream(stream))? {
+            // The graph would record the address of the staging buffer, and not the values.
+            let fact = "host memory cannot be uploaded on a captured stream";
+            return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::UPLOAD_BEFORE_CAPTURE));
         }
+        let Some(staged) = self.allocate(from.layout.count() * to.dtype.size(), stream)? else {
+            return Ok(false);
+        };
+        // SAFETY: the two memories meet the first two clauses of this function's contract. `allocate` has returned as many
+        // staged bytes as the elements take, for this upload alone; `settle` waits for the stream before the block is reused.
+        unsafe { copy_and_submit(self.gpu, from, to, stream, threads, staged)? };
+        Ok(true)
     }
 
     /// Waits until the GPU has read all uploads.
@@ -112,8 +111,7 @@ impl StagingBuffer {
         let settled = self
             .streams
             .drain(..)
-            // SAFETY: a `Stream` is alive while a copy of it is used (`Stream::from_handle`), of which this list has one.
-            .map(|stream| unsafe { self.gpu.wait(SyncPoint::Stream(stream)) })
+            .map(|stream| self.gpu.wait(SyncPoint::Stream(stream)))
             .fold(Ok(()), Result::and);
         let current = self.current.take().map(|current| (current.block, Vec::new()));
         for (block, events) in self.full.drain(..).chain(current) {
@@ -126,20 +124,15 @@ impl StagingBuffer {
         settled
     }
 
-    /// Memory for an upload on this stream; `None` where the driver cannot pin memory.
-    ///
-    /// # Safety
-    /// The context is entered, and the streams that were used are alive.
-    unsafe fn allocate(&mut self, bytes: usize, stream: Stream) -> Result<Option<*mut u8>> {
-        // SAFETY: the caller's contract.
-        unsafe {
-            if self.current.as_ref().is_some_and(|current| current.used_bytes + bytes > BLOCK_BYTES) {
-                self.retire_block()?;
-            }
-            if self.current.is_none() {
-                let Some(block) = self.next_block()? else { return Ok(None) };
-                self.current = Some(CurrentBlock { block, used_bytes: 0, streams: Vec::new() });
-            }
+    /// `bytes` of pinned memory for an upload on this stream; `None` where the driver cannot pin memory. The caller has
+    /// entered the context, and `bytes` is at most [`BLOCK_BYTES`].
+    fn allocate(&mut self, bytes: usize, stream: Stream) -> Result<Option<*mut u8>> {
+        if self.current.as_ref().is_some_and(|current| current.used_bytes + bytes > BLOCK_BYTES) {
+            self.retire_block()?;
+        }
+        if self.current.is_none() {
+            let Some(block) = self.next_block()? else { return Ok(None) };
+            self.current = Some(CurrentBlock { block, used_bytes: 0, streams: Vec::new() });
         }
         let Some(CurrentBlock { block, used_bytes, streams }) = &mut self.current else { return Ok(None) };
         let staged = block.data().as_ptr().wrapping_add(*used_bytes);
@@ -153,16 +146,12 @@ impl StagingBuffer {
     }
 
     /// Moves the current block to the full ones.
-    ///
-    /// # Safety
-    /// As [`Self::allocate`].
-    unsafe fn retire_block(&mut self) -> Result<()> {
+    fn retire_block(&mut self) -> Result<()> {
         let Some(current) = &self.current else { return Ok(()) };
         let mut events = Vec::new();
         for stream in &current.streams {
             let event = self.gpu.events.take(self.gpu.driver)?;
-            // SAFETY: the caller's contract.
-            unsafe { event.record(self.gpu.driver, *stream)? };
+            event.record(self.gpu.driver, *stream)?;
             events.push(event);
         }
         self.full.extend(self.current.take().map(|current| (current.block, events)));
@@ -170,21 +159,15 @@ impl StagingBuffer {
     }
 
     /// An unused block: the oldest full one, if the GPU has read it or the limit on full blocks is reached, or a new one.
-    ///
-    /// # Safety
-    /// The context is entered.
-    unsafe fn next_block(&mut self) -> Result<Option<PoolBlock>> {
+    fn next_block(&mut self) -> Result<Option<PoolBlock>> {
         let must_wait = self.full.len() >= MAX_FULL_BLOCKS;
         let driver = self.gpu.driver;
         if let Some((_, events)) = self.full.front_mut() {
             while let Some(event) = events.last() {
-                // SAFETY: the caller's contract; an event that was recorded.
-                let is_complete = unsafe {
-                    if must_wait {
-                        event.wait(driver, EVENT_SPIN_TIME, || false)?
-                    } else {
-                        event.is_complete(driver)?
-                    }
+                let is_complete = if must_wait {
+                    event.wait(driver, EVENT_SPIN_TIME, || false)?
+                } else {
+                    event.is_complete(driver)?
                 };
                 if !is_complete {
                     return Ok(pinned_block(self.gpu));
@@ -220,7 +203,8 @@ fn pinned_block(gpu: &'static Gpu) -> Option<PoolBlock> {
 /// Copies into the staging memory, and submits the copies from there to the GPU.
 ///
 /// # Safety
-/// As [`StagingBuffer::upload`], and `staged` has room.
+/// As [`StagingBuffer::upload`] for the two memories. `staged` has as many bytes as the elements take in the GPU's type.
+/// Nobody else uses them until the stream has passed this upload.
 unsafe fn copy_and_submit(
     gpu: &'static Gpu,
     from: HostEndpoint<'_>,
@@ -231,33 +215,34 @@ unsafe fn copy_and_submit(
 ) -> Result<()> {
     let bytes = from.layout.count() * to.dtype.size();
     // Staged bytes are adjacent, as they are on the GPU.
-    let staging = SharedPointer(staged);
-    let staged_at = |address: Address| { &staging }.0.wrapping_add((address - to.data) as usize);
+    let staging = SharedPointer::new(staged);
+    let staged_at = |address: Address| staging.at((address - to.data) as i64);
     let submit = |address: Address, bytes: usize| {
-        // SAFETY: the caller's contract; a range of the staging memory that is filled.
-        unsafe { gpu.driver.upload(address, staged_at(address).cast(), bytes, stream.raw()) }
+        // SAFETY: `cuMemcpyHtoDAsync` needs `bytes` on both sides until the stream has passed the copy. The range is all
+        // of the upload, or whole chunks of it (`gpu_range`), which are filled; both memories have it by this function's
+        // contract.
+        unsafe { gpu.driver.upload(address, staged_at(address).cast(), bytes, stream.pointer()) }
+    };
+    // `convert_chunk` writes past the caches if the total is large.
+    let total_bytes = if bytes >= NON_TEMPORAL_THRESHOLD_BYTES { usize::MAX } else { 0 };
+    let stage = |offset: i64, layout: &Layout, address: Address, dense: &Layout| {
+        let source =
+            pack::CopySource { data: from.data.at(offset), dtype: from.dtype, layout, order: from.order };
+        let destination = pack::CopyDestination { data: staged_at(address), dtype: to.dtype, layout: dense };
+        // SAFETY: the source is readable and the staged bytes are writable by this function's contract. The arguments are all
+        // of the upload, or a chunk of it that this thread alone has claimed (`FillProgress::claim`). A dense layout has
+        // disjoint indices. Staging memory and the caller's memory do not overlap.
+        unsafe { pack::convert_chunk(&source, &destination, total_bytes) }
     };
     if bytes <= CHUNK_BYTES {
         let dense = Layout::dense(to.dtype.size(), from.layout.shape())?;
-        let source =
-            pack::CopySource { data: from.data, dtype: from.dtype, layout: from.layout, order: from.order };
-        let destination = pack::CopyDestination { data: staged, dtype: to.dtype, layout: &dense };
-        // SAFETY: the caller's contract; `staged` has room.
-        unsafe { pack::convert_chunk(&source, &destination, 0)? };
+        stage(0, from.layout, to.data, &dense)?;
         return submit(to.data, bytes);
     }
     let chunks = TransferChunks::new(from.layout, to, CHUNK_BYTES);
-    // `convert_chunk` writes past the caches if the total is large.
-    let total_bytes = if bytes >= NON_TEMPORAL_THRESHOLD_BYTES { usize::MAX } else { 0 };
     let fill = |index: usize| -> Result<()> {
         let (chunk, (address, _)) = (chunks.get(index)?, chunks.gpu_range(index, index + 1));
-        let HostEndpoint { data, dtype, order, .. } = *{ &from };
-        let data = data.wrapping_offset(chunk.offset as isize);
-        let source = pack::CopySource { data, dtype, layout: &chunk.host, order };
-        let destination =
-            pack::CopyDestination { data: staged_at(address), dtype: to.dtype, layout: &chunk.dense };
-        // SAFETY: a chunk of the host's memory, and of the staging memory, which no other thread has.
-        unsafe { pack::convert_chunk(&source, &destination, total_bytes) }
+        stage(chunk.offset, &chunk.host, address, &chunk.dense)
     };
     let progress = FillProgress::new(chunks.count());
     let mut submitted = 0;
@@ -275,9 +260,3 @@ unsafe fn copy_and_submit(
     let threads = (bytes / BYTES_PER_THREAD).clamp(1, threads.min(MAX_THREADS));
     fill_and_submit(threads, &progress, &fill, &mut submit_filled)
 }
-
-/// The staging memory of one upload, which several threads write.
-struct SharedPointer(*mut u8);
-
-// SAFETY: each thread writes chunks of its own.
-unsafe impl Sync for SharedPointer {}

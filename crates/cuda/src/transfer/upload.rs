@@ -5,13 +5,13 @@
 use super::batch;
 use super::chunked;
 use super::control::TransferControl;
-use super::endpoints::{GpuEndpoint, HostEndpoint};
+use super::endpoints::{GpuEndpoint, HostEndpoint, SharedPointer};
 use super::options::RingOptions;
 use super::path::{SMALL_UPLOAD_BYTES, STAGING_THRESHOLD_BYTES};
 use super::pinned::is_pinned;
 use super::ring_buffer::RingBuffer;
 use crate::convert::DeviceSource;
-use crate::driver::Address;
+use crate::driver::handles::Address;
 use crate::gpu::Gpu;
 use crate::memory::DeviceBlock;
 use crate::stream::{Stream, SyncPoint};
@@ -27,10 +27,22 @@ impl Gpu {
     /// # Errors
     /// When the device fails or has no scratch memory, or the transfer is cancelled.
     ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry_cuda::{DeviceSource, Gpu, RingOptions, Stream, TransferControl};
+    /// # use tensorferry_core::DType;
+    /// fn upload(gpu: &'static Gpu, source: &DeviceSource<'_>, to: *mut u8, ring: RingOptions) -> tensorferry_core::Result<()> {
+    ///     gpu.upload(source, to, DType::Float32, Stream::LEGACY, ring, &TransferControl::default())
+    /// }
+    /// ```
+    ///
     /// # Safety
-    /// The source is readable host memory. The target has room for its elements, and nobody else uses it. Both live until
-    /// this returns, and with [`RingOptions::batched`] the target lives until the batch that is open on this thread has
-    /// ended. The stream belongs to this GPU.
+    /// - The source is host memory, readable over the extent of its layout, and nobody writes to it. The item size of the
+    ///   layout is that of its type.
+    /// - The target is memory that this GPU can write, with room for as many elements of `dtype` as the source has, and
+    ///   aligned for them. Nobody else uses it; earlier uses are ordered before the stream's work.
+    /// - Both live until this returns. With [`RingOptions::batched`] the target lives until the batch that is open on this
+    ///   thread has ended: until the [`TransferBatch`](crate::TransferBatch) is finished or dropped, or for ever if it is
+    ///   leaked.
     pub unsafe fn upload(
         &'static self,
         source: &DeviceSource<'_>,
@@ -47,7 +59,9 @@ impl Gpu {
         let begin = Instant::now();
         // A cast on the GPU needs scratch memory there.
         let link_dtype = if ring.saves_memory { dtype } else { narrower(source.dtype, dtype, source.order) };
-        // SAFETY: the caller's contract; scratch memory has room for the elements as they cross.
+        // SAFETY: the source is readable and the target has room for the elements by this function's contract. `scratch`
+        // has room for them in the type in which they cross (`layout.bytes()`), is aligned for every type, and is freed
+        // in the order of the stream on which `upload_dense` fills it and `convert` reads it.
         unsafe {
             if link_dtype == dtype {
                 let to = GpuEndpoint { data: to as Address, dtype };
@@ -76,7 +90,7 @@ impl Gpu {
     /// Uploads with no cast on the GPU, on the path that the size and the source's memory select.
     ///
     /// # Safety
-    /// As [`Gpu::upload`].
+    /// As [`Gpu::upload`], with the elements of `to`.
     unsafe fn upload_dense(
         &'static self,
         source: &DeviceSource<'_>,
@@ -89,8 +103,12 @@ impl Gpu {
         let ring = ring.for_upload(bytes);
         let DeviceSource { data, dtype, layout, order } = *source;
         let is_dense = source.is_dense_as(to.dtype);
-        let from = HostEndpoint { data: data.cast_mut(), dtype, layout, order };
-        // SAFETY: the caller's contract; the block has room for the packed source.
+        let from = HostEndpoint { data: SharedPointer::new(data.cast_mut()), dtype, layout, order };
+        // SAFETY: source and target meet this function's contract, for every path.
+        // - `chunked::upload` and the copies by the driver are complete when they or `wait` return, after an error too.
+        // - `StagingBuffer::upload` needs at most a block of bytes, which `bytes < SMALL_UPLOAD_BYTES` checks. The buffer is
+        //   settled when `with_staging_buffer` returns, or at the end of the batch, until which the target lives.
+        // - `HostBlock::new` allocated `bytes`, which are those of the dense layout that `convert` writes.
         unsafe {
             if bytes >= SMALL_UPLOAD_BYTES
                 && !(is_dense && is_pinned(data, bytes))
@@ -110,7 +128,7 @@ impl Gpu {
                 return Ok(());
             }
             if is_dense {
-                let queued = self.driver.upload(to.data, data.cast(), bytes, stream.raw());
+                let queued = self.driver.upload(to.data, data.cast(), bytes, stream.pointer());
                 self.wait(SyncPoint::Stream(stream)).and(queued)?;
                 control.add(bytes);
                 return Ok(());
@@ -119,7 +137,7 @@ impl Gpu {
             let block = HostBlock::new(bytes)?;
             let target = pack::CopyDestination { data: block.data(), dtype: to.dtype, layout: &dense };
             pack::convert(&pack::CopySource { data, dtype, layout, order }, &target, 1)?;
-            let queued = self.driver.upload(to.data, block.data().cast(), bytes, stream.raw());
+            let queued = self.driver.upload(to.data, block.data().cast(), bytes, stream.pointer());
             self.wait(SyncPoint::Stream(stream)).and(queued)?;
             control.add(bytes);
             Ok(())

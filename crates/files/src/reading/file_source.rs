@@ -7,20 +7,21 @@
 
 use crate::errors::{invalid_file, io_error};
 use crate::hints;
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, pread};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::slice::ChunksMut;
+use std::sync::{Mutex, PoisonError};
 use tensorferry_core::{Error, ErrorKind, Result, workers};
 
 /// The size of one read. A chunk stays in the cache of its thread while it is hashed.
-const CHUNK_BYTES: u64 = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 /// The smallest read that uses several threads. Below it one thread is as fast.
-const PARALLEL_THRESHOLD_BYTES: u64 = 4 << 20;
+const PARALLEL_THRESHOLD_BYTES: usize = 4 << 20;
 /// The limit on one system call, below that of the kernel.
 const MAX_PREAD_BYTES: usize = 1 << 30;
 
@@ -83,39 +84,27 @@ impl FileSource {
 
     /// Fills `out` with the bytes at `offset`.
     pub(crate) fn read_at(&self, offset: u64, out: &mut [MaybeUninit<u8>]) -> Result<()> {
-        let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > self.size) {
-            return Err(invalid_file(format!(
-                "{} bytes at byte {offset} extend past the end of the file at byte {}",
-                out.len(),
-                self.size
-            )));
-        }
-        let mut done = 0;
-        while done < out.len() {
-            let rest = &mut out[done..];
-            // SAFETY: the memory is `rest`, which is ours to write for its whole length; the descriptor is open as long as
-            // `self.file` lives. The offset is within the file and so fits.
-            let count = unsafe {
-                libc::pread(
-                    self.file.as_raw_fd(),
-                    rest.as_mut_ptr().cast(),
-                    rest.len().min(MAX_PREAD_BYTES),
-                    (offset + done as u64) as libc::off_t,
-                )
-            };
-            match count {
-                0 => return Err(truncated()),
-                1.. => done += count as usize,
-                _ => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(io_error("cannot read the file", &error));
-                    }
-                }
-            }
-        }
-        Ok(())
+        self.read_each(offset, out, |_| ())
+    }
+
+    /// As [`Self::read_at`], and passes the bytes to `on_read` in their order, each once.
+    pub(crate) fn read_each(
+        &self,
+        offset: u64,
+        out: &mut [MaybeUninit<u8>],
+        mut on_read: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        self.fill(offset, out.len(), |done, at| {
+            let end = out.len().min(done + MAX_PREAD_BYTES);
+            let (filled, _) = pread(&self.file, &mut out[done..end], at)?;
+            on_read(filled);
+            Ok(filled.len())
+        })
+    }
+
+    /// Fills initialised memory with the bytes at `offset`.
+    fn read_exact(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.fill(offset, out.len(), |done, at| pread(&self.file, &mut out[done..], at))
     }
 
     /// Reads `count` bytes at `offset`. The check below keeps a hostile count from causing a huge allocation.
@@ -124,10 +113,35 @@ impl FileSource {
             return Err(invalid_file(format!("the file has {} bytes, fewer than {count}", self.size)));
         }
         let mut bytes = Vec::with_capacity(count);
-        self.read_at(offset, &mut bytes.spare_capacity_mut()[..count])?;
-        // SAFETY: `read_at` has filled the first `count` bytes.
-        unsafe { bytes.set_len(count) };
+        self.fill(offset, count, |_, at| pread(&self.file, spare_capacity(&mut bytes), at))?;
+        // The allocator may have returned more memory than was requested.
+        bytes.truncate(count);
         Ok(bytes)
+    }
+
+    /// Calls `read` with the number of bytes that are done and the next offset, until `length` bytes at `offset` are read.
+    fn fill(
+        &self,
+        offset: u64,
+        length: usize,
+        mut read: impl FnMut(usize, u64) -> rustix::io::Result<usize>,
+    ) -> Result<()> {
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            return Err(invalid_file(format!(
+                "{length} bytes at byte {offset} extend past the end of the file at byte {}",
+                self.size
+            )));
+        }
+        let mut done = 0;
+        while done < length {
+            match read(done, offset + done as u64) {
+                Ok(0) => return Err(truncated()),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(io_error("cannot read the file", &error.into())),
+            }
+        }
+        Ok(())
     }
 
     /// As [`Self::read_at`], with several threads for large reads. With `hash`, returns the CRC-32 state of the bytes.
@@ -138,39 +152,28 @@ impl FileSource {
         threads: usize,
         hash: bool,
     ) -> Result<crc32fast::Hasher> {
-        let total = out.len() as u64;
-        if offset.checked_add(total).is_none_or(|end| end > self.size) {
+        let total = out.len();
+        if offset.checked_add(total as u64).is_none_or(|end| end > self.size) {
             // Fails, with the message for a read past the end.
             self.read_at(offset, out)?;
         }
-        let chunks = total.div_ceil(CHUNK_BYTES);
-        let base = SharedBuffer(out.as_mut_ptr());
-        let (next, failure) = (AtomicU64::new(0), Mutex::new(None));
-        let hashes: Vec<Mutex<crc32fast::Hasher>> =
-            (0..if hash { chunks } else { 0 }).map(|_| Mutex::new(crc32fast::Hasher::new())).collect();
+        let hashes: Vec<Mutex<crc32fast::Hasher>> = (0..if hash { total.div_ceil(CHUNK_BYTES) } else { 0 })
+            .map(|_| Mutex::new(crc32fast::Hasher::new()))
+            .collect();
+        let (chunks, failure) = (SharedChunks::new(out), Mutex::new(None));
         let work = || {
-            while let chunk = next.fetch_add(1, Ordering::Relaxed)
-                && chunk < chunks
-            {
-                let start = chunk * CHUNK_BYTES;
-                let count = CHUNK_BYTES.min(total - start) as usize;
-                // SAFETY: the chunk lies in `out`, and no other thread has it: `next` returns each number once.
-                let slice = unsafe { std::slice::from_raw_parts_mut(base.at(start as usize), count) };
-                match self.read_at(offset + start, slice) {
-                    Ok(()) if hash => {
-                        // SAFETY: `read_at` has filled it.
-                        let bytes = unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), count) };
-                        if let Ok(mut hasher) = hashes[chunk as usize].lock() {
-                            hasher.update(bytes);
-                        }
+            while let Some((index, chunk)) = chunks.next() {
+                let mut hasher = hashes.get(index).and_then(|hasher| hasher.lock().ok());
+                let read = self.read_each(offset + (index * CHUNK_BYTES) as u64, chunk, |bytes| {
+                    if let Some(hasher) = &mut hasher {
+                        hasher.update(bytes);
                     }
-                    Ok(()) => {}
-                    Err(error) => {
-                        if let Ok(mut slot) = failure.lock() {
-                            *slot = Some(error);
-                        }
-                        next.store(chunks, Ordering::Relaxed);
+                });
+                if let Err(error) = read {
+                    if let Ok(mut slot) = failure.lock() {
+                        *slot = Some(error);
                     }
+                    chunks.stop();
                 }
             }
         };
@@ -186,20 +189,27 @@ impl FileSource {
     }
 }
 
-fn truncated() -> Error {
-    invalid_file("the file was truncated while it was open").with_hint(hints::REPLACE_INSTEAD_OF_OVERWRITING)
+/// The chunks of a buffer, each of which one thread takes.
+struct SharedChunks<'a>(Mutex<std::iter::Enumerate<ChunksMut<'a, MaybeUninit<u8>>>>);
+
+impl<'a> SharedChunks<'a> {
+    fn new(buffer: &'a mut [MaybeUninit<u8>]) -> Self {
+        Self(Mutex::new(buffer.chunks_mut(CHUNK_BYTES).enumerate()))
+    }
+
+    /// The next chunk and its index; `None` when all are taken.
+    fn next(&self) -> Option<(usize, &'a mut [MaybeUninit<u8>])> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+
+    /// Leaves no chunk to take.
+    fn stop(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = [].chunks_mut(CHUNK_BYTES).enumerate();
+    }
 }
 
-/// The address of a buffer whose disjoint chunks several threads write.
-struct SharedBuffer(*mut MaybeUninit<u8>);
-
-// SAFETY: only an address. Each thread writes through it to a chunk that no other thread has.
-unsafe impl Sync for SharedBuffer {}
-
-impl SharedBuffer {
-    fn at(&self, offset: usize) -> *mut MaybeUninit<u8> {
-        self.0.wrapping_add(offset)
-    }
+fn truncated() -> Error {
+    invalid_file("the file was truncated while it was open").with_hint(hints::REPLACE_INSTEAD_OF_OVERWRITING)
 }
 
 /// A range of a source as [`io::Read`] and [`io::Seek`], for libraries.
@@ -229,9 +239,8 @@ impl<S: AsRef<FileSource>> io::Read for RangeReader<S> {
         if count == 0 {
             return Ok(0);
         }
-        // SAFETY: initialised bytes are bytes that may be uninitialised, and `read_at` writes only bytes that are initialised.
-        let out = unsafe { &mut *(&raw mut out[..count] as *mut [MaybeUninit<u8>]) };
-        self.source.as_ref().read_at(self.start + self.position, out).map_err(io::Error::other)?;
+        let offset = self.start + self.position;
+        self.source.as_ref().read_exact(offset, &mut out[..count]).map_err(io::Error::other)?;
         self.position += count as u64;
         Ok(count)
     }

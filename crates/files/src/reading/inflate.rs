@@ -6,7 +6,7 @@
 use super::checksum::check_crc32;
 use super::file_source::FileSource;
 use crate::errors::invalid_file;
-use flate2::{Decompress, FlushDecompress, Status};
+use flate2::{Decompress, DecompressError, FlushDecompress, Status};
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -51,11 +51,14 @@ impl Inflater {
         Ok(())
     }
 
-    /// Inflates some bytes into `out` and returns their number.
-    fn step(&mut self, out: &mut [MaybeUninit<u8>]) -> Result<usize> {
+    /// Inflates some bytes by `decompress`, which is given the next input, and returns their number.
+    fn step(
+        &mut self,
+        decompress: impl FnOnce(&mut Decompress, &[u8]) -> std::result::Result<Status, DecompressError>,
+    ) -> Result<usize> {
         self.refill()?;
         let (before_in, before_out) = (self.state.total_in(), self.state.total_out());
-        let status = self.state.decompress_uninit(&self.input[self.used..], out, FlushDecompress::None);
+        let status = decompress(&mut self.state, &self.input[self.used..]);
         let status =
             status.map_err(|error| invalid_file(format!("a compressed member is corrupt: {error}")))?;
         let consumed = (self.state.total_in() - before_in) as usize;
@@ -72,13 +75,36 @@ impl Inflater {
     pub(crate) fn read_exact_uninit(&mut self, out: &mut [MaybeUninit<u8>]) -> Result<()> {
         let mut done = 0;
         while done < out.len() {
-            if self.is_finished {
-                return Err(invalid_file("a compressed member inflates to less than its declared size"));
-            }
-            let produced = self.step(&mut out[done..])?;
-            // SAFETY: the decoder has written the bytes that it reports as produced.
-            let bytes = unsafe { std::slice::from_raw_parts(out[done..].as_ptr().cast::<u8>(), produced) };
+            self.check_unfinished()?;
+            let rest = &mut out[done..];
+            let produced =
+                self.step(|state, input| state.decompress_uninit(input, &mut *rest, FlushDecompress::None))?;
+            let filled = &rest[..produced];
+            // SAFETY: `decompress_uninit` initialises the bytes by which it increases `total_out`, whose number is
+            // `produced`; the slice of that length lies within `rest`. Initialised bytes have the layout of `u8`.
+            let bytes = unsafe { std::slice::from_raw_parts(filled.as_ptr().cast::<u8>(), filled.len()) };
             self.hasher.update(bytes);
+            done += produced;
+        }
+        Ok(())
+    }
+
+    fn check_unfinished(&self) -> Result<()> {
+        if self.is_finished {
+            return Err(invalid_file("a compressed member inflates to less than its declared size"));
+        }
+        Ok(())
+    }
+
+    /// Fills all of `out`, which is initialised.
+    fn read_exact(&mut self, out: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < out.len() {
+            self.check_unfinished()?;
+            let rest = &mut out[done..];
+            let produced =
+                self.step(|state, input| state.decompress(input, &mut *rest, FlushDecompress::None))?;
+            self.hasher.update(&rest[..produced]);
             done += produced;
         }
         Ok(())
@@ -87,7 +113,7 @@ impl Inflater {
     /// Checks that the stream ends here and that the checksum matches.
     pub(crate) fn finish(&mut self, crc32: u32) -> Result<()> {
         while !self.is_finished {
-            if self.step(&mut [MaybeUninit::uninit()])? > 0 {
+            if self.step(|state, input| state.decompress(input, &mut [0], FlushDecompress::None))? > 0 {
                 return Err(invalid_file("a compressed member inflates to more than its declared size"));
             }
         }
@@ -100,11 +126,7 @@ impl Inflater {
 
 impl io::Read for Inflater {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let count = out.len();
-        // SAFETY: initialised bytes are bytes that may be uninitialised, and `read_exact_uninit` writes only bytes that are
-        // initialised.
-        let out = unsafe { &mut *(&raw mut *out as *mut [MaybeUninit<u8>]) };
-        self.read_exact_uninit(out).map_err(io::Error::other)?;
-        Ok(count)
+        self.read_exact(out).map_err(io::Error::other)?;
+        Ok(out.len())
     }
 }

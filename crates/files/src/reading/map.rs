@@ -9,9 +9,8 @@
 //! the old contents. Files that others overwrite in place should be read instead.
 
 use super::file_source::FileSource;
-use crate::errors::{invalid_file, io_error};
+use crate::errors::io_error;
 use memmap2::{MmapOptions, MmapRaw};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use tensorferry_core::{Access, Result};
 
@@ -39,60 +38,61 @@ impl MapMode {
 struct EmptyData;
 static EMPTY_DATA: EmptyData = EmptyData;
 
-#[derive(Debug)]
+/// What a tensor's bytes are a range of.
+#[derive(Clone, Debug)]
 enum Mapping {
-    OfFile(#[expect(dead_code, reason = "held for its drop")] Arc<MmapRaw>),
-    OfTensor(#[expect(dead_code, reason = "held for its drop")] MmapRaw),
+    /// A mapping of the whole file, and the offset of the tensor in it.
+    OfFile(Arc<MmapRaw>, usize),
+    /// A mapping of the tensor alone.
+    OfTensor(Arc<MmapRaw>),
     Empty,
 }
 
 /// The mapped bytes of a tensor. They stay mapped while this or a clone lives.
+///
+/// It gives out an address and no reference, because other processes may write to the file at any time:
+///
+/// ```compile_fail,E0308
+/// fn bytes(tensor: &tensorferry_files::MappedTensor) -> &[u8] {
+///     tensor.data()
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MappedTensor {
-    data: NonNull<u8>,
+    mapping: Mapping,
     length: usize,
     kind: MapMode,
-    _mapping: Arc<Mapping>,
 }
-
-// SAFETY: an address and the owner of its mapping. Code that uses the address synchronises its accesses, as with any
-// tensor's memory. Unmapping may happen on any thread.
-unsafe impl Send for MappedTensor {}
-// SAFETY: as above; nothing here changes through a shared reference.
-unsafe impl Sync for MappedTensor {}
 
 impl MappedTensor {
     pub(super) fn empty(kind: MapMode) -> Self {
-        Self { data: NonNull::from(&EMPTY_DATA).cast(), length: 0, kind, _mapping: Arc::new(Mapping::Empty) }
+        Self { mapping: Mapping::Empty, length: 0, kind }
     }
 
     /// A range of a mapping of the whole file.
     pub(super) fn within(map: &Arc<MmapRaw>, offset: usize, length: usize) -> Option<Self> {
-        let end = offset.checked_add(length).filter(|&end| end <= map.len())?;
-        Some(Self {
-            data: NonNull::new(map.as_mut_ptr().wrapping_add(end - length))?,
-            length,
-            kind: MapMode::ReadOnly,
-            _mapping: Arc::new(Mapping::OfFile(map.clone())),
-        })
+        offset.checked_add(length).filter(|&end| end <= map.len())?;
+        Some(Self { mapping: Mapping::OfFile(map.clone(), offset), length, kind: MapMode::ReadOnly })
     }
 
     /// A private copy-on-write mapping of a range of the file.
     pub(super) fn copy_on_write(source: &FileSource, offset: u64, length: usize) -> Result<Self> {
         let mut options = MmapOptions::new();
         options.offset(offset).len(length);
-        // SAFETY: the mapping is private, so no write of ours reaches the file. Others may write to the file, so the mapping
-        // becomes a raw one at once: no reference to the bytes exists.
+        // SAFETY: `map_copy` needs a file that nobody changes or truncates while a reference to the bytes exists. The
+        // next line makes a `MmapRaw` of the mapping, which gives out addresses only, so no reference ever exists.
         let map = unsafe { options.map_copy(source.file()) };
         let map = MmapRaw::from(map.map_err(|error| io_error("cannot map the file", &error))?);
-        let data =
-            NonNull::new(map.as_mut_ptr()).ok_or_else(|| invalid_file("the mapping has no address"))?;
-        Ok(Self { data, length, kind: MapMode::CopyOnWrite, _mapping: Arc::new(Mapping::OfTensor(map)) })
+        Ok(Self { mapping: Mapping::OfTensor(Arc::new(map)), length, kind: MapMode::CopyOnWrite })
     }
 
     /// The address of the first byte. It may be written only if the map is copy-on-write. It is never null.
     pub fn data(&self) -> *mut u8 {
-        self.data.as_ptr()
+        match &self.mapping {
+            Mapping::OfFile(map, offset) => map.as_mut_ptr().wrapping_add(*offset),
+            Mapping::OfTensor(map) => map.as_mut_ptr(),
+            Mapping::Empty => (&raw const EMPTY_DATA).cast_mut().cast(),
+        }
     }
 
     /// The number of bytes.
@@ -113,4 +113,18 @@ pub(super) fn map_whole_file(source: &FileSource) -> Result<Arc<MmapRaw>> {
     // A raw mapping: others may write to the file, so no reference to the bytes may exist.
     let map = options.map_raw_read_only(source.file());
     Ok(Arc::new(map.map_err(|error| io_error("cannot map the file", &error))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The owner of a mapped tensor may be dropped on any thread, and several threads may read its address.
+    #[test]
+    fn maps_cross_threads() {
+        fn is_shareable<T: Send + Sync>() {}
+        is_shareable::<MappedTensor>();
+        let empty = MappedTensor::empty(MapMode::ReadOnly);
+        assert!(empty.data().addr().is_multiple_of(64) && !empty.data().is_null());
+    }
 }

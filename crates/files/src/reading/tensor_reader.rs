@@ -70,15 +70,16 @@ impl TensorReader {
         self.left -= count;
         match &mut self.decoder {
             Decoder::Stored { source, offset, checksum } => {
-                source.read_at(*offset, out)?;
-                *offset += count;
-                if let Some((crc32, hasher)) = checksum {
-                    // SAFETY: `read_at` has filled it.
-                    hasher
-                        .update(unsafe { std::slice::from_raw_parts(out.as_ptr().cast::<u8>(), out.len()) });
-                    if self.left == 0 {
-                        check_crc32(hasher.clone(), *crc32)?;
+                source.read_each(*offset, out, |bytes| {
+                    if let Some((_, hasher)) = checksum {
+                        hasher.update(bytes);
                     }
+                })?;
+                *offset += count;
+                if let Some((crc32, hasher)) = checksum
+                    && self.left == 0
+                {
+                    check_crc32(hasher.clone(), *crc32)?;
                 }
             }
             Decoder::Deflated(inflater, crc32) => {

@@ -16,13 +16,12 @@
 
 use crate::errors::{invalid_argument, io_error};
 use crate::hints;
+use rustix::fs::{Access, AtFlags, CWD, accessat, linkat};
 use std::collections::hash_map::RandomState;
-use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tensorferry_core::Result;
@@ -158,18 +157,9 @@ fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::from_raw_os_error(libc::ELOOP))
 }
 
-fn c_string(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
-}
-
 /// Checks that this process may open an existing file for writing.
 fn check_writable(path: &Path) -> io::Result<()> {
-    let path = c_string(path)?;
-    // SAFETY: `path` is NUL-terminated and outlives the call.
-    match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
 }
 
 fn descriptor_path(file: &File) -> String {
@@ -210,11 +200,5 @@ fn hidden_name() -> String {
 
 /// Gives an unnamed file a name.
 fn link(file: &File, path: &Path) -> io::Result<()> {
-    let from = c_string(Path::new(&descriptor_path(file)))?;
-    let to = c_string(path)?;
-    // SAFETY: both strings are NUL-terminated and outlive the call.
-    let status = unsafe {
-        libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
-    };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(linkat(CWD, descriptor_path(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }

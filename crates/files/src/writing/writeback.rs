@@ -24,8 +24,9 @@ impl Writeback {
         }
         self.to = offset + length;
         if self.to - self.from >= WRITEBACK_INTERVAL_BYTES as u64 {
-            // SAFETY: the call takes numbers only. It is a request: if it fails, the later fsync does all the work and reports
-            // the errors.
+            // It is a request: if it fails, the later fsync does all the work and reports the errors.
+            // SAFETY: `sync_file_range` accesses no memory of the caller: it takes a descriptor, which `file` keeps open, and
+            // numbers, which the kernel checks.
             unsafe {
                 libc::sync_file_range(
                     file.as_raw_fd(),

@@ -6,15 +6,15 @@
     reason = "helpers of tests; each file uses some of them"
 )]
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tensorferry_core::error::{Hint, HintKey};
 use tensorferry_core::{ByteOrder, Error, ErrorKind, Result};
-use tensorferry_files::{FileEntry, MapMode, OpenOptions, TensorFile, open_file};
+use tensorferry_files::{FileEntry, MapMode, MappedTensor, OpenOptions, TensorFile, open_file};
 
 /// A temporary folder, removed when it is dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -56,8 +56,7 @@ impl Drop for Folder {
 
 /// A file in memory.
 pub(crate) fn memory_file(bytes: &[u8]) -> File {
-    // SAFETY: the name is NUL-terminated; the descriptor is new, and nothing else owns it.
-    let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
+    let mut file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
     file.write_all(bytes).unwrap();
     file
 }
@@ -98,11 +97,25 @@ pub(crate) fn assert_numbers(error: &Error, numbers: &[u64]) {
     }
 }
 
-pub(crate) fn read(opened: &TensorFile, entry: &FileEntry, threads: usize) -> Result<Vec<u8>> {
-    let mut out = vec![MaybeUninit::new(0xAA); entry.bytes() as usize];
-    opened.read_into(entry, &mut out, threads)?;
-    // SAFETY: initialised from the beginning.
+/// `count` bytes that a function of the crate writes.
+fn read_bytes(count: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<()>) -> Result<Vec<u8>> {
+    let mut out = vec![MaybeUninit::new(0xAA); count];
+    fill(&mut out)?;
+    // SAFETY: `assume_init` needs a byte with a value. Each has one from the line above, and the functions of the crate write
+    // values only.
     Ok(out.iter().map(|byte| unsafe { byte.assume_init() }).collect())
+}
+
+pub(crate) fn read(opened: &TensorFile, entry: &FileEntry, threads: usize) -> Result<Vec<u8>> {
+    read_bytes(entry.bytes() as usize, |out| opened.read_into(entry, out, threads))
+}
+
+/// The bytes of a map. The tests change no file while they read a map of it.
+pub(crate) fn mapped_bytes(mapped: &MappedTensor) -> &[u8] {
+    // SAFETY: `from_raw_parts` needs memory that is readable and does not change while the slice lives. The map is
+    // borrowed for as long, and keeps `length` bytes mapped at `data`. No test writes to a file or a map that it reads
+    // here.
+    unsafe { std::slice::from_raw_parts(mapped.data(), mapped.length()) }
 }
 
 /// Reads a tensor by every method, and checks that all results agree.
@@ -112,10 +125,8 @@ pub(crate) fn read_by_all_methods(opened: &TensorFile, entry: &FileEntry) -> Vec
     let mut stream = opened.stream(entry).unwrap();
     let mut streamed = Vec::new();
     for size in (1..).map(|step: usize| step * 7 % 61 + 1) {
-        let mut chunk = vec![MaybeUninit::new(0); size.min(stream.bytes_left() as usize)];
-        stream.read(&mut chunk).unwrap();
-        // SAFETY: initialised from the beginning.
-        streamed.extend(chunk.iter().map(|byte| unsafe { byte.assume_init() }));
+        let count = size.min(stream.bytes_left() as usize);
+        streamed.extend(read_bytes(count, |chunk| stream.read(chunk)).unwrap());
         if stream.bytes_left() == 0 {
             break;
         }
@@ -126,16 +137,11 @@ pub(crate) fn read_by_all_methods(opened: &TensorFile, entry: &FileEntry) -> Vec
         assert_eq!(mapped.is_ok(), entry.is_stored());
         if let Ok(mapped) = mapped {
             assert!(!mapped.data().is_null());
-            // SAFETY: mapped as long as `mapped` lives.
-            let seen = unsafe { std::slice::from_raw_parts(mapped.data(), mapped.length()) };
-            assert_eq!(seen, bytes);
+            assert_eq!(mapped_bytes(&mapped), bytes);
         }
     }
     if entry.is_stored() && bytes.len() > 2 {
-        let mut pair = [MaybeUninit::new(0); 2];
-        opened.read_at(entry, 1, &mut pair).unwrap();
-        // SAFETY: initialised from the beginning.
-        assert_eq!(unsafe { pair[1].assume_init() }, bytes[2]);
+        assert_eq!(read_bytes(2, |pair| opened.read_at(entry, 1, pair)).unwrap(), bytes[1..3]);
     }
     bytes
 }

@@ -24,18 +24,13 @@ pub(crate) fn order_sharing(
     to: Streams,
 ) -> Result<(Tensor<Owner>, Option<SyncPoint>)> {
     let gpu = Gpu::get(tensor.device().index)?;
-    // SAFETY: `is_done` and `order` require streams that are alive: a `Stream` is so by the contract of `Stream::from_handle`, and
-    // `from` and `to` hold those whose framework destroys streams. The frameworks named them for the GPU of this memory; the driver
-    // refuses to record an event of this GPU on a stream of another.
-    let waiting = unsafe {
-        if from.ready_after == SyncPoint::Complete
-            || (to.prefers_ready_memory && gpu.is_done(from.ready_after)?)
-        {
-            None
-        } else {
-            gpu.order(from.ready_after, to.next_use)?;
-            Some(to.next_use)
-        }
+    let waiting = if from.ready_after == SyncPoint::Complete
+        || (to.prefers_ready_memory && gpu.is_done(from.ready_after)?)
+    {
+        None
+    } else {
+        gpu.order(from.ready_after, to.next_use)?;
+        Some(to.next_use)
     };
     if from.next_use == to.ready_after && from.next_use.thread_independent() != SyncPoint::AllStreams {
         return Ok((tensor, waiting));
@@ -137,17 +132,12 @@ pub(crate) fn download_into(
 }
 
 /// A stream on which work runs after `point`.
-///
-/// # Safety
-/// The stream of `point` is alive, and of this GPU or a default one.
-unsafe fn stream_after(gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core::Result<Stream> {
+fn stream_after(gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core::Result<Stream> {
     match point {
         SyncPoint::Stream(stream) => Ok(stream),
         point => {
             let stream = gpu.sync_stream()?;
-            // SAFETY: `order` requires live streams of this GPU: the contract of `stream_after` says so of `point`, and the GPU never
-            // destroys its sync stream.
-            unsafe { gpu.order(point, SyncPoint::Stream(stream))? };
+            gpu.order(point, SyncPoint::Stream(stream))?;
             Ok(stream)
         }
     }

@@ -73,16 +73,12 @@ pub(crate) fn order(
     before: SyncPoint,
     after: SyncPoint,
 ) -> tensorferry_core::Result<()> {
-    // SAFETY: `Gpu::order` requires streams that are alive, which a `Stream` is by the contract of `from_handle`. It requires
-    // streams of this GPU: the driver refuses to record an event of this GPU on a stream of another.
-    py.detach(|| unsafe { gpu.order(before, after) })
+    py.detach(|| gpu.order(before, after))
 }
 
 /// Waits on the host for the work that is queued at a sync point, with the GIL released.
 pub(crate) fn wait(py: Python<'_>, gpu: &'static Gpu, point: SyncPoint) -> tensorferry_core::Result<()> {
-    // SAFETY: `Gpu::wait` requires a stream that is alive, which a `Stream` is by the contract of `from_handle`. It requires a
-    // stream of this GPU: for another's the driver returns an error, or only waits.
-    py.detach(|| unsafe { gpu.wait(point) })
+    py.detach(|| gpu.wait(point))
 }
 
 /// New GPU memory of a framework, to be filled before the caller gets it.

@@ -189,14 +189,9 @@ pub(crate) struct StreamOrderedOwner {
 impl Drop for StreamOrderedOwner {
     fn drop(&mut self) {
         if !guard::exits() {
-            // SAFETY: `order` and `is_captured` require streams that are alive: a `Stream` is so by the contract of
-            // `Stream::from_handle`, and `_stream_owners` keeps those whose framework destroys streams. The frameworks named them for
-            // the GPU of this memory; the driver refuses those of another.
-            let ordered = unsafe {
-                // During a capture, the source's stream would join the capture, and the end of the capture would fail.
-                !self.gpu.is_captured(self.reusable_after).unwrap_or(true)
-                    && self.gpu.order(self.reusable_after, self.next_use).is_ok()
-            };
+            // During a capture, the source's stream would join the capture, and the end of the capture would fail.
+            let ordered = !self.gpu.is_captured(self.reusable_after).unwrap_or(true)
+                && self.gpu.order(self.reusable_after, self.next_use).is_ok();
             // Memory whose reuse cannot be ordered is leaked: the target may still read it.
             if !ordered {
                 std::mem::forget(self.owner.take());

@@ -168,9 +168,7 @@ fn streams_of(gpu: &'static Gpu, ready: &[ReadyState]) -> Result<Streams> {
     for ready in ready.iter().filter(|ready| std::ptr::eq(ready.gpu(), gpu)) {
         if !ready.is_ready()? {
             let sync_point = SyncPoint::Stream(gpu.sync_stream()?);
-            // SAFETY: `order` requires a stream of this GPU that is alive: `sync_stream` returns a stream that the GPU never destroys,
-            // and the filter selects states of the same GPU.
-            unsafe { ready.order(sync_point)? };
+            ready.order(sync_point)?;
             return Ok(Streams::new(sync_point, SyncPoint::Complete));
         }
     }

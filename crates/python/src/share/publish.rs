@@ -84,9 +84,8 @@ pub(crate) fn publish(
     let structure = encode_tree(x, &mut |leaf| builder.add_tensor(leaf))?.write()?;
     let options = PublishOptions { once, timeout, access: builder.access };
     let PublicationBuilder { tensors, ready, stream_owners, .. } = builder;
-    // SAFETY: `publish_after` requires streams that are alive, which a `Stream` is by the contract of `from_handle`: it belongs to
-    // tensorferry, or `stream_owners` keeps it. `add_sync_point` stores each with the GPU of its memory.
-    let published = py.detach(|| unsafe { publish_after(&tensors, &structure, &options, &ready) });
+    // `stream_owners` keeps the streams alive meanwhile.
+    let published = py.detach(|| publish_after(&tensors, &structure, &options, &ready));
     drop(stream_owners);
     let ticket = Ticket::new_published(published?);
     register_multiprocessing_exit(py)?;

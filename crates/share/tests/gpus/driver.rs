@@ -166,15 +166,13 @@ pub(crate) fn read(memory: &SharedMemory, offset: usize, count: usize) -> Result
 
 /// Waits for all work that is queued on a GPU.
 pub(crate) fn wait_for_all(gpu: &Gpu) -> Result<()> {
-    // SAFETY: `wait` requires that the stream is alive. `AllStreams` names none.
-    unsafe { gpu.wait(SyncPoint::AllStreams) }
+    gpu.wait(SyncPoint::AllStreams)
 }
 
 /// Makes [`read`] wait until attached tensors are ready.
 pub(crate) fn order_reads(ready: &ReadyState) -> Result<()> {
     let stream = ready.gpu().sync_stream()?;
-    // SAFETY: `order` requires a stream of this GPU that is alive. The stream is the GPU's own, and never destroyed.
-    unsafe { ready.order(SyncPoint::Stream(stream)) }
+    ready.order(SyncPoint::Stream(stream))
 }
 
 /// Memory that can be exported.
@@ -201,8 +199,7 @@ pub(crate) fn export(memory: Exportable) -> Result<Arc<GpuArena>> {
 
 /// Publishes tensors for which nothing is queued.
 pub(crate) fn publish_ready(tensors: &[PublishedTensor], options: &PublishOptions) -> Result<Publication> {
-    // SAFETY: `publish_after` requires that the streams are alive. No stream is named.
-    unsafe { publish_after(tensors, b"", options, &[]) }
+    publish_after(tensors, b"", options, &[])
 }
 
 /// Publishes tensors that are ready after the work on a stream: the default stream, or that of the GPU.
@@ -212,9 +209,7 @@ pub(crate) fn publish_after_stream(
     stream: Stream,
 ) -> Result<Publication> {
     assert!(stream == Stream::LEGACY || stream == gpu.sync_stream()?);
-    // SAFETY: `publish_after` requires that the stream is alive, and belongs to `gpu` or is a default stream, which the
-    // assertion checks. Neither stream is ever destroyed.
-    unsafe { publish_after(tensors, b"", &PublishOptions::default(), &[(gpu, SyncPoint::Stream(stream))]) }
+    publish_after(tensors, b"", &PublishOptions::default(), &[(gpu, SyncPoint::Stream(stream))])
 }
 
 /// A block whose first bytes are copied elsewhere by queued work.

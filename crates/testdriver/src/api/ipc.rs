@@ -9,7 +9,6 @@ use crate::memory::BlockOrigin;
 use crate::state::driver_functions;
 use crate::status::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use std::ffi::{c_uint, c_void};
-use std::os::fd::AsRawFd;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_PEER_ACCESS: c_uint = 1;
@@ -43,7 +42,7 @@ driver_functions! {
         let length = (content.bytes as usize).next_multiple_of(PAGE_BYTES);
         let file_bytes = file.metadata().map_or(0, |metadata| metadata.len());
         if content.bytes == 0 || content.offset + content.bytes > file_bytes { return INVALID_VALUE; }
-        let Some(mapping) = memfd::map(file.as_raw_fd(), content.offset as usize, length) else {
+        let Some(mapping) = memfd::map(&file, content.offset as usize, length) else {
             return OUT_OF_MEMORY;
         };
         let start =

@@ -13,12 +13,16 @@ driver_functions! {
         SUCCESS
     }
     cuMemAlloc_v2(address: *mut u64, bytes: usize) |driver| {
-        if bytes == 0 { return INVALID_VALUE; }
-        allocate(driver, address, bytes, false)
+        match allocate(driver, bytes, false) {
+            Ok(start) => { *address = start; SUCCESS }
+            Err(status) => status,
+        }
     }
     cuMemAllocAsync(address: *mut u64, bytes: usize, _stream: *mut c_void) |driver| {
-        if bytes == 0 { return INVALID_VALUE; }
-        allocate(driver, address, bytes, true)
+        match allocate(driver, bytes, true) {
+            Ok(start) => { *address = start; SUCCESS }
+            Err(status) => status,
+        }
     }
     cuMemFreeAsync(address: u64, stream: *mut c_void) |driver| {
         let Some(overwrite) = driver.memory.free(address as usize) else { return INVALID_VALUE };
@@ -54,20 +58,16 @@ driver_functions! {
     }
 }
 
-/// Allocates memory of the current device, from the default pool or not.
-///
-/// # Safety
-/// A place for the address.
-unsafe fn allocate(driver: &mut Driver, address: *mut u64, bytes: usize, from_pool: bool) -> c_int {
-    if driver.used_bytes() + bytes > DEVICE_MEMORY_BYTES {
-        return OUT_OF_MEMORY;
+/// Allocates memory of the current device, from the default pool or not. Returns the address, or the status of the call.
+fn allocate(driver: &mut Driver, bytes: usize, from_pool: bool) -> Result<u64, c_int> {
+    if bytes == 0 {
+        return Err(INVALID_VALUE);
     }
-    let Some(start) = driver.memory.allocate(bytes, Some(current_device()), from_pool) else {
-        return OUT_OF_MEMORY;
-    };
-    // SAFETY: the caller's contract.
-    unsafe { *address = start as u64 };
-    SUCCESS
+    if driver.used_bytes() + bytes > DEVICE_MEMORY_BYTES {
+        return Err(OUT_OF_MEMORY);
+    }
+    let start = driver.memory.allocate(bytes, Some(current_device()), from_pool);
+    start.map(|start| start as u64).ok_or(OUT_OF_MEMORY)
 }
 
 /// Frees memory without waiting for queued work.
@@ -77,10 +77,21 @@ fn free(driver: &mut Driver, address: usize) -> c_int {
     SUCCESS
 }
 
-fn queue_copy(driver: &mut Driver, to: usize, from: usize, bytes: usize, stream: *mut c_void) -> c_int {
+/// Queues a copy of bytes.
+///
+/// # Safety
+/// `bytes` are readable at `from` and writable at `to` until the stream has passed the copy.
+unsafe fn queue_copy(
+    driver: &mut Driver,
+    to: usize,
+    from: usize,
+    bytes: usize,
+    stream: *mut c_void,
+) -> c_int {
     let work = Box::new(move || {
         let from: *const u8 = ptr::with_exposed_provenance(from);
-        // SAFETY: the caller of the driver vouches that both ranges live until the stream has passed this.
+        // SAFETY: `copy_to` needs `bytes` that are readable at `from` and writable at `to`. They are until the stream has
+        // passed this work, by the contract of `queue_copy`.
         unsafe { from.copy_to(ptr::with_exposed_provenance_mut(to), bytes) }
     });
     driver.timeline.queue(stream as usize, work);
