@@ -157,8 +157,10 @@ asan: $(DRIVER)/libcuda.so.1 ## Run the Rust tests that need no Python under Add
 
 .PHONY: tsan
 tsan: HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+# A test starts threads in the child of a fork, which ThreadSanitizer refuses by default.
+tsan: TSAN_OPTIONS = die_after_fork=0
 tsan: nightly $(DRIVER)/libcuda.so.1 ## Run the Rust tests that need no Python under ThreadSanitizer
-	LD_LIBRARY_PATH=$(abspath $(DRIVER)) TSAN_OPTIONS="suppressions=$(abspath tests/tsan_suppressions.txt)" PROPTEST_CASES=$${PROPTEST_CASES-32} \
+	LD_LIBRARY_PATH=$(abspath $(DRIVER)) TSAN_OPTIONS="$(TSAN_OPTIONS)" PROPTEST_CASES=$${PROPTEST_CASES-32} \
 	    RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=target/tsan \
 	    cargo +$(NIGHTLY) test $(CARGO_FLAGS) -Zbuild-std $(PURE_CRATES) --tests --target $(HOST)
 

@@ -63,13 +63,18 @@ impl State {
         while self.pending.load(Ordering::Relaxed) > 0 {
             self.pending.fetch_sub(1, Ordering::Relaxed);
             self.request.take();
-            drop(self.queue.take());
+            self.drain();
         }
     }
 
     /// Waits for a call and drops what was pushed before it; returns the number of items.
     fn run_drop_thread(&self) -> usize {
         self.wake_up.wait();
+        self.drain()
+    }
+
+    /// Drops the items, if the queue looks as if it had any, as the product does.
+    fn drain(&self) -> usize {
         if self.queue.is_empty() { 0 } else { self.queue.take().count() }
     }
 
