@@ -14,6 +14,7 @@ FUZZ_ARGS   ?=
 FAST_PATHS  ?=
 SHARD       ?=
 QUICK       ?=
+SANITIZERS  ?=
 CARGO_FLAGS ?=
 # Compiles the kernels, and runs Miri and ThreadSanitizer. Another date may compile the kernels to other text.
 NIGHTLY     ?= nightly-2026-05-20
@@ -137,6 +138,16 @@ test-gpu: $(VENV)/.stamp-wheel ## Run the tests that need a CUDA GPU, with whate
 time-gpu: $(VENV)/.stamp-wheel ## Run the tests that need a CUDA GPU, and store their times for SHARD
 	$(VENV)/bin/python -m pytest --confcutdir=tests/gpu tests/gpu --store-durations --clean-durations --durations-path $(GPU_DURATIONS) $(PYTEST_ARGS)
 
+# The order of `make sanitizers`: the cheapest first.
+.PHONY: loom
+loom: ## Model the helper threads and the drop queue, in the interleavings of up to three threads
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test $(CARGO_FLAGS) -p tensorferry-core --lib models
+
+.PHONY: miri
+miri: nightly ## Run the Rust tests that need neither Python nor the system under Miri
+	MIRIFLAGS="$${MIRIFLAGS--Zmiri-disable-isolation}" PROPTEST_CASES=$${PROPTEST_CASES-4} \
+	    cargo +$(NIGHTLY) miri test $(CARGO_FLAGS) $(MIRI_CRATES) --tests
+
 .PHONY: asan
 asan: HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 asan: $(DRIVER)/libcuda.so.1 ## Run the Rust tests that need no Python under AddressSanitizer, leaks included
@@ -144,19 +155,26 @@ asan: $(DRIVER)/libcuda.so.1 ## Run the Rust tests that need no Python under Add
 	    RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
 	    cargo test $(CARGO_FLAGS) $(PURE_CRATES) --tests --target $(HOST)
 
-.PHONY: miri
-miri: ## Run the Rust tests that need no Python under Miri (adds it to the nightly toolchain if missing)
-	@cargo +$(NIGHTLY) miri --version >/dev/null 2>&1 || { \
-	    echo "Miri is missing from the toolchain $(NIGHTLY): rustup installs it now"; \
+.PHONY: tsan
+tsan: HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+# A test starts threads in the child of a fork, which ThreadSanitizer refuses by default.
+tsan: TSAN_OPTIONS = die_after_fork=0
+tsan: nightly $(DRIVER)/libcuda.so.1 ## Run the Rust tests that need no Python under ThreadSanitizer
+	LD_LIBRARY_PATH=$(abspath $(DRIVER)) TSAN_OPTIONS="$(TSAN_OPTIONS)" PROPTEST_CASES=$${PROPTEST_CASES-32} \
+	    RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=target/tsan \
+	    cargo +$(NIGHTLY) test $(CARGO_FLAGS) -Zbuild-std $(PURE_CRATES) --tests --target $(HOST)
+
+.PHONY: sanitizers
+sanitizers: $(VENV)/.stamp-wheel ## Run loom, miri, asan and tsan in this order, and record the results in benches/records (SANITIZERS="loom tsan" for some)
+	NIGHTLY=$(NIGHTLY) $(VENV)/bin/python tests/record_sanitizers.py $(SANITIZERS)
+
+.PHONY: nightly
+nightly: # Adds Miri and the sources of the standard library to the nightly toolchain
+	@cargo +$(NIGHTLY) miri --version >/dev/null 2>&1 && test -d "$$(rustc +$(NIGHTLY) --print sysroot)/lib/rustlib/src/rust/library" || { \
+	    echo "The toolchain $(NIGHTLY) has no Miri or no rust-src: rustup installs them now"; \
 	    if rustup run $(NIGHTLY) rustc --version >/dev/null 2>&1; \
 	    then rustup component add miri rust-src --toolchain $(NIGHTLY); \
 	    else rustup toolchain install $(NIGHTLY) --profile minimal -c miri -c rust-src; fi; }
-	MIRIFLAGS="$${MIRIFLAGS--Zmiri-disable-isolation}" PROPTEST_CASES=$${PROPTEST_CASES-4} \
-	    cargo +$(NIGHTLY) miri test $(CARGO_FLAGS) $(MIRI_CRATES) --tests
-
-.PHONY: loom
-loom: ## Try every interleaving of the drop queue's protocol
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test $(CARGO_FLAGS) -p tensorferry-core --lib drop_queue
 
 STRESS_SECONDS ?= 600
 

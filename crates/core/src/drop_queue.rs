@@ -8,16 +8,9 @@
 //! Protocol: a producer pushes first and signals second; a consumer takes the signal first and the items second. A push
 //! whose signal finds one already raised is therefore seen by the consumer of that signal.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-#[cfg(loom)]
-use loom::sync::{Condvar, Mutex};
+use crate::sync::{AtomicBool, AtomicPtr, Condvar, Mutex, Ordering};
 use std::ptr;
 use std::sync::PoisonError;
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-#[cfg(not(loom))]
-use std::sync::{Condvar, Mutex};
 
 struct Node<T> {
     item: T,
@@ -30,10 +23,10 @@ pub struct DropQueue<T> {
     head: AtomicPtr<Node<T>>,
 }
 
-// SAFETY: a node is reached by one thread only, by its producer before the push and by the consumer that swapped it out,
-// so the queue moves items between threads and never shares them.
+// SAFETY: the queue owns its items, and `T: Send` lets them move to another thread together with it.
 unsafe impl<T: Send> Send for DropQueue<T> {}
-// SAFETY: the same.
+// SAFETY: a shared queue never gives out a reference to an item. It moves items between threads, which `T: Send` permits:
+// `push` takes an item by value, and the swap in `take` gives each node to one thread.
 unsafe impl<T: Send> Sync for DropQueue<T> {}
 
 impl<T> DropQueue<T> {
@@ -58,7 +51,8 @@ impl<T> DropQueue<T> {
         while let Err(now) = self.head.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed)
         {
             head = now;
-            // SAFETY: the node belongs to this thread until the exchange succeeds.
+            // SAFETY: `node` is valid and not aliased: it comes from the box above, and the exchange that failed did not
+            // publish it.
             unsafe { (*node).next = head };
         }
     }
@@ -75,8 +69,8 @@ impl<T> DropQueue<T> {
         let mut rest = self.head.swap(ptr::null_mut(), Ordering::Acquire);
         let mut oldest: *mut Node<T> = ptr::null_mut();
         while !rest.is_null() {
-            // SAFETY: the thread that swaps the list out owns all its nodes, and the swap acquires what their producers
-            // wrote.
+            // SAFETY: `rest` is a node from `Box::into_raw` in `push`, or null, which ends the loop. It is not aliased: the
+            // swap above took the list away from every other thread, and acquires what the producers wrote.
             let next = unsafe { std::mem::replace(&mut (*rest).next, oldest) };
             oldest = std::mem::replace(&mut rest, next);
         }
@@ -107,8 +101,8 @@ impl<T> Iterator for Taken<T> {
         if self.oldest.is_null() {
             return None;
         }
-        // SAFETY: the nodes came from `Box::into_raw` in `push`, `take` gave them to this value alone, and each leaves the
-        // list here.
+        // SAFETY: `oldest` is not null by the check above. It comes from `Box::into_raw` in `push`, `take` gave the list to
+        // this value alone, and the next line removes the node from it, so that it is freed once.
         let node = unsafe { Box::from_raw(self.oldest) };
         self.oldest = node.next;
         Some(node.item)
@@ -186,5 +180,7 @@ impl WakeUp {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -35,6 +35,7 @@ pub mod plan;
 pub mod pool;
 pub mod read_only_loans;
 pub mod sparse;
+mod sync;
 pub mod tensor;
 pub mod throughput;
 pub mod workers;

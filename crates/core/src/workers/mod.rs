@@ -20,6 +20,9 @@
 //! An idle helper spins on its slot before it sleeps, because calls come in quick succession and waking a thread costs more
 //! than copying a few hundred kilobytes.
 //!
+//! The job is on the caller's stack, so the caller never leaves a call before `pending`, the number of slots and helpers that
+//! have the job, is 0. This holds also if its own work panics. `make loom` models this protocol (`helper_threads/models.rs`).
+//!
 //! # Rejected
 //!
 //! - Threads for each call (`std::thread::scope`): 50 microseconds, as long as a copy of 1 MiB takes.

@@ -1,8 +1,7 @@
 //! Tests of the helper threads.
 
 use super::*;
-use std::collections::HashSet;
-use std::sync::{Barrier, Mutex};
+use std::sync::Barrier;
 
 /// Runs `count` tasks and asserts that each ran once.
 fn check(helpers: &HelperThreads, count: usize, threads: usize) {
@@ -36,7 +35,7 @@ fn every_task_runs_once() {
 
 #[test]
 fn a_second_caller_gets_its_share() {
-    let helpers = HelperThreads::new();
+    let helpers = HelperThreads::new(MAX_HELPER_THREADS);
     // Starts three helpers, which are idle afterwards.
     check(&helpers, 64, 4);
     let (inside, leave) = (Barrier::new(2), Barrier::new(2));
@@ -48,24 +47,29 @@ fn a_second_caller_gets_its_share() {
             leave.wait();
         });
         inside.wait();
-        let seen = Mutex::new(HashSet::new());
-        let tasks = AtomicUsize::new(0);
-        // Each task takes long enough for all helpers to join.
+        let caller = thread::current().id();
+        let (posted, is_counted) = (AtomicUsize::new(0), AtomicBool::new(false));
         helpers.run(3, &|| {
-            while tasks.fetch_add(1, Ordering::Relaxed) < 64 {
-                seen.lock().unwrap().insert(thread::current().id());
-                thread::sleep(Duration::from_micros(if cfg!(miri) { 1 } else { 200 }));
+            if thread::current().id() == caller {
+                // A slot holds the job or is busy with it until the helpers may return.
+                let words = helpers.slots.iter().map(|slot| slot.word.load(Ordering::Relaxed));
+                posted.store(words.filter(|&word| is_job(word) || word == BUSY).count(), Ordering::Relaxed);
+                is_counted.store(true, Ordering::Relaxed);
+            }
+            while !is_counted.load(Ordering::Relaxed) {
+                thread::yield_now();
             }
         });
-        assert!(seen.lock().unwrap().len() <= 2, "more than half of four threads");
         leave.wait();
+        // With the caller, half of four threads.
+        assert_eq!(posted.into_inner(), 1);
     });
     assert_eq!(helpers.callers.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn helpers_are_reused_and_not_more_than_requested() {
-    let helpers = HelperThreads::new();
+    let helpers = HelperThreads::new(MAX_HELPER_THREADS);
     for _ in 0..if cfg!(miri) { 3 } else { 2000 } {
         check(&helpers, 7, 3);
     }
@@ -78,7 +82,7 @@ fn helpers_are_reused_and_not_more_than_requested() {
 
 #[test]
 fn sleeping_helpers_are_woken() {
-    let helpers = HelperThreads::new();
+    let helpers = HelperThreads::new(MAX_HELPER_THREADS);
     for _ in 0..if cfg!(miri) { 2 } else { 20 } {
         // The tasks wait for each other, so each needs its own thread.
         let barrier = Barrier::new(2);
@@ -97,7 +101,7 @@ fn sleeping_helpers_are_woken() {
 
 #[test]
 fn many_callers_at_once() {
-    let helpers = HelperThreads::new();
+    let helpers = HelperThreads::new(MAX_HELPER_THREADS);
     thread::scope(|scope| {
         for threads in 2..if cfg!(miri) { 4 } else { 10 } {
             let helpers = &helpers;
@@ -113,7 +117,7 @@ fn many_callers_at_once() {
 
 #[test]
 fn a_panic_reaches_the_caller_and_helpers_survive_it() {
-    let helpers = HelperThreads::new();
+    let helpers = HelperThreads::new(MAX_HELPER_THREADS);
     for on_caller in [true, false] {
         let caller = thread::current().id();
         let barrier = Barrier::new(2);
@@ -127,6 +131,32 @@ fn a_panic_reaches_the_caller_and_helpers_survive_it() {
         }));
         assert!(result.is_err());
     }
+    check(&helpers, 9, 2);
+    assert_eq!(started(&helpers), 1);
+}
+
+/// Without the second `catch_unwind` the helper ends, and the caller waits for ever.
+#[test]
+fn a_panic_payload_whose_drop_panics_does_not_end_the_helper() {
+    struct PanicsOnDrop;
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            // A payload without size, because the helper forgets it.
+            panic::resume_unwind(Box::new(()));
+        }
+    }
+
+    let helpers = HelperThreads::new(MAX_HELPER_THREADS);
+    let (caller, barrier) = (thread::current().id(), Barrier::new(2));
+    let result = panic::catch_unwind(AssertUnwindSafe(|| {
+        helpers.run(1, &|| {
+            barrier.wait();
+            if thread::current().id() != caller {
+                panic::resume_unwind(Box::new(PanicsOnDrop));
+            }
+        });
+    }));
+    assert!(result.is_err());
     check(&helpers, 9, 2);
     assert_eq!(started(&helpers), 1);
 }
