@@ -157,6 +157,8 @@ unsafe impl Sync for Mapping {}
 struct Pool {
     /// The process whose thread holds the lock; zero if it is free.
     holder: AtomicU32,
+    /// The attempts to take the lock.
+    max_lock_attempts: usize,
     idle: UnsafeCell<IdleList>,
     limit: AtomicUsize,
     idle_bytes: AtomicUsize,
@@ -168,8 +170,8 @@ struct Pool {
     misses: AtomicUsize,
 }
 
-// SAFETY: every field but `idle` is an atomic. `idle` is accessed in `PoolGuard::list` and in `lock`, by the thread that holds
-// the lock; taking the lock acquires what its previous holder released. The mappings in the list are `Send`.
+// SAFETY: every field but `idle` is an atomic, or never changes. `idle` is accessed in `PoolGuard::list` and in `lock`, by the
+// thread that holds the lock; taking the lock acquires what its previous holder released. The mappings in the list are `Send`.
 unsafe impl Sync for Pool {}
 
 /// The idle blocks, least recently used first, and the process that they belong to.
@@ -181,8 +183,13 @@ struct IdleList {
 
 impl Pool {
     const fn new() -> Self {
+        Self::with_lock_attempts(MAX_LOCK_ATTEMPTS)
+    }
+
+    const fn with_lock_attempts(max_lock_attempts: usize) -> Self {
         Self {
             holder: AtomicU32::new(0),
+            max_lock_attempts,
             idle: UnsafeCell::new(IdleList { process: 0, blocks: Vec::new() }),
             limit: AtomicUsize::new(UNKNOWN_LIMIT),
             idle_bytes: AtomicUsize::new(0),
@@ -312,7 +319,7 @@ impl Pool {
     fn lock(&'static self) -> Option<PoolGuard> {
         let process = process::id();
         let mut guard = None;
-        for _ in 0..MAX_LOCK_ATTEMPTS {
+        for _ in 0..self.max_lock_attempts {
             match self.holder.compare_exchange(0, process, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     guard = Some(PoolGuard { pool: self });
