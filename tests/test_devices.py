@@ -65,9 +65,8 @@ CASES = [
 @pytest.fixture(scope="module", params=["", "all"], ids=["private functions", "public functions"])
 def found(request):
     """What became of each case in a child with four CPU devices of JAX and three of TensorFlow."""
-    told = subprocesses.run(
-        "from support.cpu_devices import main; main()",
-        timeout=600,
+    told = subprocesses.run_program(
+        "front/several_cpu_devices.py",
         XLA_FLAGS="--xla_force_host_platform_device_count=4",
         TENSORFERRY_DISABLE=request.param,
     )

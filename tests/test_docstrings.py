@@ -15,27 +15,6 @@ import tensorferry as ferry
 # Functions that raise nothing of their own.
 NO_ERRORS = {"trace", "memory_stats", "empty_cache", "frameworks", "sparse.is_sparse"}
 
-# Runs the examples of all docstrings: some register frameworks, which lasts as long as a process.
-RUN = """
-import doctest, inspect, io, json, sys, tempfile
-import numpy as np
-import jax, tensorflow
-import tensorferry as ferry
-
-failures = {}
-with tempfile.TemporaryDirectory() as folder:
-    for name in sys.argv[1:]:
-        thing = ferry
-        for part in name.split("."):
-            thing = getattr(thing, part)
-        scope = {"ferry": ferry, "np": np, "folder": folder, "__name__": "__main__"}
-        test = doctest.DocTestParser().get_doctest(inspect.getdoc(thing), scope, name, None, 0)
-        told = io.StringIO()
-        result = doctest.DocTestRunner().run(test, out=told.write)
-        failures[name] = [result.attempted, told.getvalue()]
-print(json.dumps(failures))
-"""
-
 
 def public() -> dict[str, Any]:
     """Functions and classes by their public names; errors are described by one sentence each."""
@@ -58,7 +37,7 @@ EXAMPLES = sorted(PUBLIC)
 def outcomes() -> dict[str, tuple[int, str]]:
     """How many examples each docstring has, and what failed."""
     found: dict[str, tuple[int, str]] = json.loads(
-        subprocesses.run(RUN, *EXAMPLES, TF_CPP_MIN_LOG_LEVEL="3").splitlines()[-1]
+        subprocesses.run_program("front/docstring_examples.py", *EXAMPLES).splitlines()[-1]
     )
     return found
 

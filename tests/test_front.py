@@ -11,6 +11,7 @@ import inspect
 import pathlib
 import re
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -35,59 +36,20 @@ def source() -> np.ndarray:
 
 # The import.
 
-IMPORT = """
-import sys
-before, calls = set(sys.modules), 0
-
-def count(frame, event, argument):
-    global calls
-    calls += event in ("call", "c_call")
-
-sys.setprofile(count)
-import tensorferry
-sys.setprofile(None)
-made = {name for name in set(sys.modules) - before}
-others = {name.partition(".")[0] for name in made} - sys.stdlib_module_names - {"tensorferry"}
-assert not others, others
-print(len(made), calls)
-"""
-
 
 def test_the_import_is_quick_and_imports_no_framework():
     """It is counted what is done, which takes 5 ms: 35 modules, 10,400 calls of functions."""
-    modules, calls = map(int, subprocesses.run(IMPORT).split())
+    modules, calls = map(int, subprocesses.run_program("front/import_cost.py").split())
     assert modules < 60
     assert calls < 20_000
 
 
 def test_asking_for_a_name_imports_only_that():
-    subprocesses.run(
-        """
-        import sys, array
-        import tensorferry as ferry
-        assert [f.loaded for f in ferry.frameworks()] == [False] * 7, ferry.frameworks()
-        assert "numpy" not in sys.modules
-        got = ferry.to(array.array("f", [1, 2]), "numpy")
-        assert got.tolist() == [1, 2] and "torch" not in sys.modules and "jax" not in sys.modules
-        assert "ml_dtypes" not in sys.modules
-        """
-    )
+    subprocesses.run_program("front/imports_on_demand.py", "named_framework")
 
 
 def test_a_framework_that_is_not_installed():
-    subprocesses.run(
-        """
-        import sys, array
-        for name in ("torch", "jax", "tensorflow", "paddle", "mlx", "mlx.core"):
-            sys.modules[name] = None
-        import tensorferry as ferry
-        from support.refusals import refused
-        for name in ("torch", "jax", "tensorflow", "paddle", "mlx"):
-            call = lambda: ferry.to(array.array("f", [1]), name)
-            error = refused(ferry.FrameworkNotFoundError, ImportError, call)
-            assert "pip install" in error.hint, error
-        """
-    )
+    subprocesses.run_program("front/frameworks_not_installed.py")
 
 
 def test_types_are_shipped():
@@ -348,16 +310,19 @@ def test_a_plan_moves_nothing():
 
 def test_a_trace_holds_every_trip():
     x = ours()
+    begin = time.perf_counter()
     with ferry.trace() as trips:
         ferry.to(x, "torch")
         ferry.to(x, "torch", copy=True)
         ferry.to([x, x[::-1]], "jax")
         ferry.to(x, "numpy")
+    whole = time.perf_counter() - begin
     ferry.to(x, "torch")
     assert [trip.plan.action for trip in trips] == ["share", "copy", "share", "copy", "itself"]
     assert [trip.shares for trip in trips] == [trip.plan.shares for trip in trips]
     assert trips[1].bytes_moved == 64
-    assert all(0 < trip.seconds < 10 for trip in trips)
+    assert all(trip.seconds > 0 for trip in trips)
+    assert sum(trip.seconds for trip in trips) <= whole
     assert "numpy -> torch: copied, 64 bytes" in str(trips[1])
     assert repr(trips[0]).startswith("<Trip numpy -> torch: shared")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import textwrap
 import threading
 from typing import Any
 
@@ -101,135 +100,36 @@ def test_errors_before_the_start_are_raised() -> None:
 
 
 def test_the_module_is_imported_by_the_first_job() -> None:
-    subprocesses.run(
-        """
-        import array, sys
-        import tensorferry as ferry
-        assert "concurrent.futures" not in sys.modules
-        job = ferry.to_async(array.array("f", [1, 2]), "numpy", copy=True)
-        assert job.result().tolist() == [1, 2] and type(job) is ferry.Job
-        assert (ferry.Job.__module__, ferry.CancelledError.__module__) == ("tensorferry",) * 2
-        """
-    )
+    subprocesses.run_program("front/imports_on_demand.py", "job")
 
 
-SETUP = """
-import array, os, signal, sys, threading
-import tensorferry as ferry
-
-# A job ends with the GIL held. Its thread gets the GIL only where this thread waits.
-sys.setswitchinterval(1000)
-begun, main = threading.Event(), threading.main_thread()
-
-def start(callback):
-    job = ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True)
-    job.add_done_callback(callback)
-    return job
-"""
-
-
-def program(code: str) -> str:
-    """A program that starts jobs whose callbacks run on the threads of the jobs."""
-    return SETUP + textwrap.dedent(code)
+def at_exit(case: str) -> str:
+    """What a program prints that starts jobs with callbacks and exits."""
+    return subprocesses.run_program("front/jobs_at_exit.py", case)
 
 
 def test_the_exit_waits_for_callbacks() -> None:
     """A callback that runs when the interpreter exits ends before it does."""
-    told = subprocesses.run(
-        program(
-            """
-            def callback(job):
-                begun.set()
-                main.join()  # until the main thread runs the functions at exit
-                print("called back", flush=True)
-
-            start(callback)
-            begun.wait()
-            """
-        )
-    )
-    assert told == "called back\n"
+    assert at_exit("callback_at_exit") == "called back\n"
 
 
 def test_the_child_of_a_fork_does_not_wait_for_callbacks_of_its_parent() -> None:
-    told = subprocesses.run(
-        program(
-            """
-            forked = threading.Event()
-
-            def callback(job):
-                begun.set()
-                forked.wait()
-
-            start(callback)
-            begun.wait()
-            child = os.fork()
-            if child:
-                status = os.waitpid(child, 0)[1]
-                forked.set()
-                print("child ended with", status)
-            """
-        )
-    )
-    assert told == "child ended with 0\n"
+    assert at_exit("fork_beside_a_callback") == "child ended with 0\n"
 
 
 def test_a_job_is_of_the_process_that_started_it() -> None:
-    told = subprocesses.run(
-        program(
-            """
-            job = start(lambda job: None)
-            child = os.fork()
-            if not child:
-                try:
-                    job.result()
-                except ferry.CancelledError as error:
-                    print(error, job.done(), job.cancel(), flush=True)
-                os._exit(0)
-            assert os.waitpid(child, 0)[1] == 0
-            assert len(job.result()) == 1 << 20
-            """
-        )
-    )
-    assert told == (
+    assert at_exit("job_of_the_parent") == (
         "the job belongs to the process that forked this one"
         "\nhint: start a job in the process that waits for it False False\n"
     )
 
 
 def test_the_exit_waits_for_jobs_that_callbacks_start() -> None:
-    told = subprocesses.run(
-        program(
-            """
-            def callback(job):
-                begun.set()
-                main.join()
-                start(lambda job: print("second", flush=True))
-
-            start(callback)
-            begun.wait()
-            """
-        )
-    )
-    assert told == "second\n"
+    assert at_exit("job_of_a_callback") == "second\n"
 
 
 def test_an_interrupt_ends_the_wait_at_exit() -> None:
-    done = subprocesses.attempt(
-        program(
-            """
-            def callback(job):
-                begun.set()
-                main.join()
-                # The first signals may come before the wait.
-                while not threading.Event().wait(0.05):
-                    os.kill(os.getpid(), signal.SIGINT)
-
-            start(callback)
-            begun.wait()
-            """
-        )
-    )
+    done = subprocesses.attempt_program("front/jobs_at_exit.py", "interrupt_at_exit")
     assert "KeyboardInterrupt" in done.stderr
 
 
@@ -242,11 +142,4 @@ def test_sparse_tensors_are_refused() -> None:
 
 
 def test_a_job_that_nobody_waits_for_does_not_hold_up_the_exit() -> None:
-    subprocesses.run(
-        """
-        import array
-        import tensorferry as ferry
-        for _ in range(20):
-            ferry.to_async(array.array("f", bytes(4 << 20)), "numpy", copy=True)
-        """
-    )
+    at_exit("nobody_waits")

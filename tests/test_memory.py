@@ -82,28 +82,12 @@ def test_small_results_are_none_of_the_pools_business():
     assert kept.sum() == 1000
 
 
-LIMITED = """
-import numpy as np, tensorferry as ferry
-x = np.arange(16 << 18, dtype=np.float32)
-assert ferry.memory_stats().limit_bytes == {limit}
-held = [ferry.to(x + i, "numpy", copy=True) for i in range(6)]
-assert all((one == x + i).all() for i, one in enumerate(held))
-assert ferry.memory_stats().used_bytes >= 6 * x.nbytes
-del held
-now = ferry.memory_stats()
-assert now.used_bytes == 0
-assert now.idle_bytes {expected}, now
-print("held to it")
-"""
-
-
 @pytest.mark.parametrize(
-    ("text", "limit", "expected"),
-    [("0", 0, "== 0"), ("40M", 40 << 20, "== 32 << 20"), ("1G", 1 << 30, "== 96 << 20")],
+    ("text", "limit", "idle"),
+    [("0", 0, 0), ("40M", 40 << 20, 32 << 20), ("1G", 1 << 30, 96 << 20)],
 )
-def test_the_limit_is_kept(text, limit, expected):
-    code = LIMITED.format(limit=limit, expected=expected)
-    assert subprocesses.run(code, TENSORFERRY_POOL=text) == "held to it\n"
+def test_the_limit_is_kept(text, limit, idle):
+    subprocesses.run_program("front/pool_limit.py", str(limit), str(idle), TENSORFERRY_POOL=text)
 
 
 def test_what_is_held_can_be_read():
@@ -113,26 +97,5 @@ def test_what_is_held_can_be_read():
     assert 0 < ferry.memory_stats().limit_bytes < 1 << 50
 
 
-FORKED = """
-import os, numpy as np, tensorferry as ferry
-x = np.arange(16 << 18, dtype=np.float32)
-held = ferry.to(x, "numpy", copy=True)
-ferry.to(x, "numpy", copy=True)
-assert ferry.memory_stats().idle_bytes > 0
-child = os.fork()
-if child == 0:
-    one = ferry.to(x[::-1], "numpy", copy=True)
-    assert (one == x[::-1]).all() and (held == x).all()
-    del one
-    assert ferry.memory_stats().idle_bytes > 0
-    ferry.empty_cache()
-    assert ferry.memory_stats().idle_bytes == 0
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert (held == x).all() and ferry.memory_stats().idle_bytes > 0
-print("both whole")
-"""
-
-
 def test_a_child_has_a_pool_of_its_own():
-    assert subprocesses.run(FORKED) == "both whole\n"
+    subprocesses.run_program("front/pool_after_fork.py")

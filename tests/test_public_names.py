@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from support import subprocesses
 from support.public_names import rows
 
 import tensorferry as ferry
@@ -44,6 +43,5 @@ def test_names_that_were_renamed_are_gone() -> None:
 
 def test_dir_shows_the_public_names_only() -> None:
     """Also after submodules were imported, which Python makes attributes of the package."""
-    code = "import tensorferry as ferry, tensorferry._tools.cli; print(*dir(ferry))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == sorted(ferry.__all__)
+    shown = subprocesses.run_program("front/imports_on_demand.py", "names")
+    assert shown.split() == sorted(ferry.__all__)

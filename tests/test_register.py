@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
+import shutil
 
 import ml_dtypes
 import numpy as np
@@ -291,81 +293,25 @@ def test_types_by_name_and_subclasses():
     assert ferry.to(DelayedTensor(source()), "torch").tolist() == source().tolist()
 
 
-PACKAGE = """
-import numpy as np
-import tensorferry as ferry
-
-class Array:
-    def __init__(self, values):
-        self.values = values
-
-def bring():
-    ferry.register_framework(
-        "plugged", types=["plugged:Array"], read=lambda a: a.values,
-        write=lambda p: Array(np.from_dlpack(p)),
-    )
-"""
-
-USE = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import tensorferry as ferry
-assert "plugged" not in sys.modules
-import numpy as np
-x = ferry.to(np.arange(3.0), "plugged")
-assert type(x).__module__ == "plugged" and x.values.tolist() == [0, 1, 2]
-assert ferry.to(x, "numpy").tolist() == [0, 1, 2]
-assert "plugged" in [info.name for info in ferry.frameworks()]
-print("plugged")
-"""
-
-
-def plug(folder, text):
-    (folder / "plugged.py").write_text(text)
+def use_plugged(folder, package: str, case: str) -> None:
+    """Runs a case with a package and its entry point in a folder on the path."""
+    shutil.copy(subprocesses.program_path(package), folder / "plugged.py")
     info = folder / "plugged-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[tensorferry.frameworks]\nplugged = plugged:bring\n")
+    path = os.pathsep.join((str(folder), subprocesses.program_environment()["PYTHONPATH"]))
+    subprocesses.run_program("front/use_plugged.py", case, PYTHONPATH=path)
 
 
 def test_an_entry_point(tmp_path):
-    plug(tmp_path, PACKAGE)
-    assert subprocesses.run(USE, str(tmp_path)) == "plugged\n"
+    use_plugged(tmp_path, "front/plugged_package.py", "by_name")
 
 
 def test_reading_a_tensor_of_an_entry_point(tmp_path):
     """A caller who has the tensor need not name its framework first."""
-    plug(tmp_path, PACKAGE)
-    subprocesses.run(
-        """
-        import sys
-        sys.path.insert(0, sys.argv[1])
-        import tensorferry as ferry, plugged, numpy as np
-        assert ferry.to(plugged.Array(np.arange(3.0)), "numpy").tolist() == [0, 1, 2]
-        """,
-        str(tmp_path),
-    )
+    use_plugged(tmp_path, "front/plugged_package.py", "by_tensor")
 
 
 def test_an_entry_point_that_breaks_names_itself(tmp_path):
-    plug(tmp_path, "import tensorferry_has_no_such_module")
-    subprocesses.run(
-        """
-        import sys
-        sys.path.insert(0, sys.argv[1])
-        import tensorferry as ferry, array, warnings
-        assert ferry.to(array.array("f", [1]), "numpy").tolist() == [1], "others go on"
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                ferry.to(array.array("f", [1]), "plugged")
-            except ferry.InvalidArgumentError as error:
-                assert "numpy" in error.hint
-        [warning] = caught
-        text = str(warning.message)
-        assert warning.category is RuntimeWarning
-        assert "plugged" in text and "tensorferry_has_no_such_module" in text, text
-        assert ferry.to({"a": object, "b": array.array("f", [1])}, "numpy")["b"].tolist() == [1]
-        """,
-        str(tmp_path),
-    )
+    use_plugged(tmp_path, "front/plugged_package_that_fails.py", "that_fails")

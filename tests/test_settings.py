@@ -5,18 +5,7 @@ from __future__ import annotations
 import pytest
 from support import subprocesses
 
-PROGRAM = """
-import warnings
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    import tensorferry as ferry
-for one in caught:
-    print(one.category.__name__, one.message)
-import numpy as np
-x = np.arange(5000, dtype=np.float32)
-assert (ferry.to(x, "numpy", copy=True) == x).all()
-print(ferry.memory_stats().limit_bytes > 0)
-"""
+PROGRAM = "front/settings.py"
 
 
 @pytest.mark.parametrize(
@@ -30,7 +19,7 @@ print(ferry.memory_stats().limit_bytes > 0)
     ],
 )
 def test_a_value_that_means_nothing_is_warned_of(name, text, hint):
-    first, second, rest = subprocesses.run(PROGRAM, **{name: text}).split("\n", 2)
+    first, second, rest = subprocesses.run_program(PROGRAM, **{name: text}).split("\n", 2)
     assert first.startswith(f'RuntimeWarning {name}: "{text}" is not ')
     assert second == f"hint: {hint}"
     assert rest == "True\n"
@@ -50,7 +39,7 @@ def test_a_value_that_means_nothing_is_warned_of(name, text, hint):
     ],
 )
 def test_a_value_that_means_something_is_taken_in_silence(name, text):
-    assert subprocesses.run(PROGRAM, **{name: text}) == "True\n"
+    assert subprocesses.run_program(PROGRAM, **{name: text}) == "True\n"
 
 
 ANY_NAME = "write all, or a comma-separated list of names from tensorferry doctor"
@@ -66,11 +55,10 @@ ANY_NAME = "write all, or a comma-separated list of names from tensorferry docto
     ],
 )
 def test_a_fast_path_that_is_not_known_is_warned_of_and_the_others_count(name, hint):
-    look = PROGRAM + "from tensorferry._native import _fast_path_enabled\n"
-    look += 'print(_fast_path_enabled("jax.shards"), _fast_path_enabled("torch.lazy_bits"))\n'
-    first, second, rest = subprocesses.run(look, TENSORFERRY_DISABLE=f"jax.shards,{name}").split(
-        "\n", 2
+    shown = subprocesses.run_program(
+        PROGRAM, "jax.shards", "torch.lazy_bits", TENSORFERRY_DISABLE=f"jax.shards,{name}"
     )
+    first, second, rest = shown.split("\n", 2)
     fact = f'TENSORFERRY_DISABLE: "{name}" is not a fast path and is ignored'
     assert first == f"RuntimeWarning {fact}"
     assert second == f"hint: {hint}"

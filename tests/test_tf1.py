@@ -112,73 +112,16 @@ def test_inside_a_function_a_tensor_is_captured():
 @pytest.mark.parametrize("way", ["function", "graph"])
 def test_first_used_inside_a_graph(way):
     """TensorFlow begins at its first use. Begun by us inside of a graph, it is as it would be."""
-    code = f"""
-        import numpy as np
-        import tensorflow as tf
-        import tensorferry as ferry
-        if {way!r} == "function":
-            tf.function(lambda: ferry.to(np.arange(3.0), "tensorflow"))()
-        else:
-            with tf.Graph().as_default():
-                ferry.tf1.inlet((3,), "float32").bind(np.arange(3.0, dtype="float32"))
-        # Where there is no such device, another will do.
-        with tf.device("GPU:5"):
-            print(float(tf.constant(1.0) + 1))
-        """
-    done = subprocesses.attempt(code)
+    done = subprocesses.attempt_program("front/graphs_of_tensorflow.py", f"first_use_in_a_{way}")
     assert done.stdout.strip() == "2.0", done.stderr
 
 
 def test_with_eager_execution_off():
-    code = """
-        import numpy as np, torch
-        import tensorflow as tf
-        import tensorferry as ferry
-        from tensorferry import tf1
-        tf.compat.v1.disable_eager_execution()
-        inlet = tf1.inlet((3,), "float32")
-        outlet = tf1.outlet(inlet.tensor * 3, "torch")
-        with tf.compat.v1.Session() as session:
-            inlet.bind(torch.arange(3.0))
-            session.run(outlet.op)
-            print(outlet.take().tolist())
-        """
     # Old versions of TensorFlow say on stderr what they think of graphs.
-    done = subprocesses.attempt(code)
+    done = subprocesses.attempt_program("front/eager_execution_off.py")
     assert (done.returncode, done.stdout) == (0, "[0.0, 3.0, 6.0]\n"), done.stderr
 
 
 def test_eager_execution_that_is_turned_off_later_is_noticed():
     """In threads too, each of which begins with a list of graphs of its own."""
-    subprocesses.run(
-        """
-        import threading
-        import numpy as np, tensorflow as tf
-        import tensorferry as ferry
-
-        x = np.ones(16, "f4")
-        assert ferry.to(x, "tensorflow").shape == (16,)
-
-        def refuses():
-            try:
-                ferry.to(x, "tensorflow")
-            except ferry.NotATensorError as error:
-                return "tf1.inlet" in str(error)
-            return False
-
-        def inside():
-            assert ferry.to(x, "tensorflow").shape == (16,)
-            with tf.Graph().as_default():
-                found.append(refuses())
-            assert ferry.to(x, "tensorflow").shape == (16,)
-
-        found = []
-        threads = [threading.Thread(target=inside) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-            thread.join()
-        assert found == [True] * 4
-        tf.compat.v1.disable_eager_execution()
-        assert refuses()
-        """
-    )
+    subprocesses.run_program("front/graphs_of_tensorflow.py", "eager_execution_disabled_after_use")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
-import subprocess
-import sys
-import textwrap
-import time
+import threading
 import traceback
 import typing
 
@@ -23,8 +20,8 @@ import sparse
 import tensorflow as tf
 import torch
 from jax.experimental import sparse as jax_sparse
+from support import subprocesses
 from support.share_counts import soon
-from support.subprocesses import HANG_SECONDS
 from support.tensors_of_callers import KINDS, is_tensor, min_seconds, refused, tensor
 
 import tensorferry as ferry
@@ -208,16 +205,7 @@ def test_the_same_framework_gives_the_same_objects():
 
 
 def test_decoration_imports_no_framework():
-    code = """
-        import sys
-        import tensorferry as ferry
-        @ferry.via("torch", grad=True)
-        def f(x): return x
-        @ferry.via("cupy")
-        def g(x): return x
-        assert not {"torch", "cupy", "jax", "numpy"} & set(sys.modules)
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=HANG_SECONDS)
+    subprocesses.run_program("front/imports_on_demand.py", "decorator")
 
 
 # What goes wrong.
@@ -244,17 +232,21 @@ def test_what_cannot_be_carried_says_where():
 
 
 def test_threads():
+    workers = 8
+    barrier = threading.Barrier(workers)
+
     @ferry.via("torch")
     def body(x):
-        time.sleep(0.0005)
+        # Eight calls are inside the body at once, each time.
+        barrier.wait(subprocesses.HANG_SECONDS)
         return x + 1
 
     def work(number):
         name = list(KINDS)[number % len(KINDS)]
         return is_tensor(body(tensor(name, number)), name, number + 1)
 
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(work, range(120)))
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        assert all(pool.map(work, range(15 * workers)))
 
 
 def test_inside_jit_of_the_same_framework():

@@ -110,8 +110,8 @@ def test_functions_of_others():
 
 def test_async():
     @ferry.via("torch")
-    async def body(x, *, wait):
-        await asyncio.sleep(wait)
+    async def body(x, *, others):
+        await others.wait()
         assert isinstance(x, torch.Tensor)
         return x
 
@@ -121,7 +121,9 @@ def test_async():
 
     async def main():
         frameworks = list(KINDS)
-        results = await asyncio.gather(*[body(tensor(n), wait=0.001) for n in frameworks])
+        # All calls are inside the body at once.
+        others = asyncio.Barrier(len(frameworks))
+        results = await asyncio.gather(*[body(tensor(n), others=others) for n in frameworks])
         assert all(is_tensor(r, n) for r, n in zip(results, frameworks, strict=True))
         assert is_tensor(await ferry.via("torch")(Calls())(tensor("jax")), "jax")
 

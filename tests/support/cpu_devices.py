@@ -322,7 +322,7 @@ def case_a_registered_framework_has_one_cpu():
     assert "mine has one CPU device" in refused(lambda: ferry.to(TORCH, "mine", device="cpu:1"))
 
 
-def main():
+def main() -> None:
     """Runs every case, and says what became of it."""
     found = {}
     for name, case in list(globals().items()):

@@ -8,10 +8,12 @@ from typing import TypeVar
 Error = TypeVar("Error", bound=BaseException)
 
 
-def raised(kind: type[Error], call: Callable[[], object]) -> Error:
-    """The error that `call` raises, which must be of this class. It keeps no frames alive."""
+def raised(
+    kind: type[Error], call: Callable[..., object], *arguments: object, **options: object
+) -> Error:
+    """The error that a call raises, which must be of this class. It keeps no frames alive."""
     try:
-        call()
+        call(*arguments, **options)
     except kind as error:
         return error.with_traceback(None)
     raise AssertionError(f"no {kind.__name__} was raised")

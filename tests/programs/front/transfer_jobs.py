@@ -142,8 +142,8 @@ def cancelled_jobs() -> None:
         ferry.to_async(x, "numpy").result(timeout=0)
     except TimeoutError as late:
         # A job may be done at once, and is no error then.
-        assert isinstance(late, ferry.DeadlineError)  # noqa: PT017
-        assert late.hint  # noqa: PT017
+        assert isinstance(late, ferry.DeadlineError)
+        assert late.hint
     assert np.array_equal(ferry.to_async(x, "numpy").result(timeout=float("inf")), array)
 
 
@@ -170,10 +170,9 @@ def progress_and_interrupts() -> None:
     while made >= all_of_it:
         # One whose bytes have all moved before it is first looked at proves nothing.
         before = calls("cuMemcpyDtoHAsync_v2")
-        transfer = functools.partial(ferry.to, big, "numpy", progress=interrupt)
-        raised(KeyboardInterrupt, transfer)
+        raised(KeyboardInterrupt, ferry.to, big, "numpy", progress=interrupt)
         made = calls("cuMemcpyDtoHAsync_v2") - before
-    del big, transfer
+    del big
     gc.collect()
     assert ferry.memory_stats().used_bytes == used
     assert np.array_equal(ferry.to(x, "numpy"), array)

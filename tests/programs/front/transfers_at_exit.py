@@ -19,7 +19,7 @@ def last() -> None:
             job.result()
         except Exception as error:
             # The class cannot be imported before the handler is registered.
-            assert type(error).__name__ == "CancelledError", error  # noqa: PT017
+            assert type(error).__name__ == "CancelledError", error
 
 
 if sys.argv[1] == "handler":

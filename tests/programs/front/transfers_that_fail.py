@@ -41,7 +41,7 @@ def device_fails_midway(function: str) -> None:
             try:
                 found = fetch()
             except ferry.FrameworkError as error:
-                assert isinstance(error, RuntimeError)  # noqa: PT017
+                assert isinstance(error, RuntimeError)
                 raised += 1
                 # Nothing uses memory that was given back, but where waiting itself fails.
                 assert driver.testdriver_busy() == 0 or name == b"cuStreamSynchronize"
