@@ -6,10 +6,11 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from programs.front.fast_paths_that_fail import BREAKS
 from support import fake_driver, subprocesses
+from support.trips import go_everywhere, go_into_trees, go_sparse, states
 
 from tensorferry._native import _fast_path_enabled, _fast_path_probed, _fast_paths
 from tensorferry.framework_register import FRAMEWORKS
@@ -28,73 +29,28 @@ NOT_USED = {
     "cupy.current_handle",
 }
 
-# Every pair of frameworks, dense and sparse, with the values checked; then the states.
-TRIPS = """
-import json, sys
-import numpy as np
-import tensorferry as ferry
-from tensorferry._native import _fast_paths
-
-def states():
-    return {row["name"]: (row["state"], row["reason"]) for row in _fast_paths()}
-
-def go_everywhere(names):
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    for source in names:
-        for target in names:
-            y = ferry.to(ferry.to(x, source), target)
-            np.testing.assert_array_equal(np.array(ferry.to(y, "numpy")), x)
-    if "torch" in names:
-        import torch
-        for t in (torch.arange(3) * 1j).conj(), (torch.arange(3) * 1j).conj().imag:
-            plain = t.resolve_conj().resolve_neg().numpy()
-            np.testing.assert_array_equal(ferry.to(t, "numpy"), plain)
-    if "tensorflow" in names:
-        small = ferry.to(x, "tensorflow", dtype="float8_e5m2")
-        np.testing.assert_array_equal(ferry.to(small, "numpy").astype(np.float32), x)
-
-def go_sparse(names):
-    import scipy.sparse
-    dense = np.diag(np.arange(1, 4, dtype=np.float32))
-    for kind in scipy.sparse.csr_array, scipy.sparse.coo_array, scipy.sparse.csc_matrix:
-        for name in names:
-            there = ferry.to(kind(dense), name)
-            np.testing.assert_array_equal(ferry.to(there, "scipy").toarray(), dense)
-
-class Opaque:
-    pass
-
-def go_into_trees():
-    try:
-        ferry.to(Opaque(), "numpy")
-    except ferry.NotATensorError:
-        pass
-"""
 DENSE = ("numpy", "paddle", "torch", "jax", "tensorflow", "mlx")
 
 
-def told(code: str, *, names: tuple[str, ...] = DENSE, **environment: str) -> dict[str, list]:
-    """The states in a child that has these frameworks and runs this code."""
-    end = "\nprint(json.dumps(states()))"
+def told(case: str, *names: str, **environment: str) -> dict[str, list]:
+    """The states in a process that has these frameworks and runs a case."""
     # Whatever this process was told.
     switch = {"TENSORFERRY_DISABLE": "", **environment}
-    return json.loads(subprocesses.run(subprocesses.imports(*names) + TRIPS + code + end, **switch))
+    shown = subprocesses.run_program("front/fast_path_states.py", case, ",".join(names), **switch)
+    return json.loads(shown)
 
 
 def test_nothing_is_used_nor_imported_before_the_first_trip():
-    heavy = "assert not {'torch', 'jax', 'tensorflow', 'paddle', 'cupy'} & sys.modules.keys()"
-    found = told(heavy, names=("numpy",))
+    found = told("no_trip", "numpy")
     assert {tuple(state) for state in found.values()} == {("unused", None)}
 
 
 def test_each_is_active_after_trips_between_all_or_none_is():
     """In this process: `make test-public` runs it with all of them off."""
-    scope: dict[str, Any] = {}
-    exec(TRIPS, scope)
-    scope["go_everywhere"](DENSE)
-    scope["go_sparse"](["torch", "jax", "tensorflow"])
-    scope["go_into_trees"]()
-    found = scope["states"]()
+    go_everywhere(DENSE)
+    go_sparse(["torch", "jax", "tensorflow"])
+    go_into_trees()
+    found = states()
     if os.environ.get("TENSORFERRY_DISABLE") == "all":
         assert {state for state, _ in found.values()} == {"disabled"}
         return
@@ -107,9 +63,8 @@ def test_each_is_active_after_trips_between_all_or_none_is():
 
 def test_single_ones_are_off_and_the_others_stay():
     off = {"torch.lazy_bits", "torch.function_mode", "torch.exchange_api", "numpy.array_struct"}
-    code = "go_everywhere(['numpy', 'torch'])\ngo_sparse(['torch'])\ngo_into_trees()"
     switch = {"TENSORFERRY_DISABLE": ",".join(sorted(off))}
-    found = told(code, names=("numpy", "torch"), **switch)
+    found = told("trips_of_torch", "numpy", "torch", **switch)
     assert {name for name, (state, _) in found.items() if state == "disabled"} == off
     # It takes the place of one that is off.
     assert found["torch.function_stack"] == ["active", None]
@@ -120,94 +75,13 @@ def test_single_ones_are_off_and_the_others_stay():
 
 # ----- probes that fail
 
-FAILING = {
-    # A mode that is never entered.
-    "torch.function_mode": """
-        class Nothing:
-            __enter__ = __exit__ = lambda *_: None
-        torch.overrides.TorchFunctionMode = Nothing
-    """,
-    # A conjugate without its bit.
-    "torch.lazy_bits": """
-        conj = torch.Tensor.conj
-        torch.Tensor.conj = lambda self: conj(self).resolve_conj()
-        undo.append(lambda: setattr(torch.Tensor, "conj", conj))
-    """,
-    "torch.tensor_base": """
-        is_leaf = torch.Tensor.is_leaf
-        torch.Tensor.is_leaf = property(lambda self: "yes")
-        undo.append(lambda: delattr(torch.Tensor, "is_leaf"))
-    """,
-    "torch.exchange_api": """
-        stride = torch.Tensor.stride
-        torch.Tensor.stride = lambda self, *axis: tuple(reversed(stride(self, *axis)))
-        undo.append(lambda: delattr(torch.Tensor, "stride"))
-    """,
-    "torch.allocator": """
-        from_numpy = torch.from_numpy
-        torch.from_numpy = lambda array: torch.ones(array.shape)
-        undo.append(lambda: setattr(torch, "from_numpy", from_numpy))
-    """,
-    "torch.pytree": """
-        import torch.utils._pytree
-        node = torch.utils._pytree.SUPPORTED_NODES[dict]
-        changed = node._replace if hasattr(node, "_replace") else lambda **new: type(node)(
-            node.type, new["flatten_fn"], node.unflatten_fn, node.flatten_with_keys_fn
-        )
-        torch.utils._pytree.SUPPORTED_NODES[dict] = changed(flatten_fn=lambda d: ([], None))
-    """,
-    "numpy.array_struct": """
-        zeros = np.zeros
-        class Odd(np.ndarray):
-            base = property(lambda self: None)
-        np.zeros = lambda *given, **more: zeros(*given, **more).view(Odd)
-        undo.append(lambda: setattr(np, "zeros", zeros))
-    """,
-    "jax.enable_x64": """
-        import jax._src.config
-        class Off:
-            value = False
-        jax._src.config.enable_x64 = Off
-    """,
-    "jax.tree_unflatten": """
-        import jax.experimental.sparse
-        kind = jax.experimental.sparse.BCOO
-        true = kind.tree_unflatten.__func__
-        def forgetful(kind, flags, parts):
-            return true(kind, {**flags, "indices_sorted": False, "shape": (9, 9)}, parts)
-        kind.tree_unflatten = classmethod(forgetful)
-    """,
-    "scipy.without_constructor": """
-        import scipy.sparse
-        make = scipy.sparse.csr_array.__init__
-        def with_more(self, *given, **more):
-            make(self, *given, **more)
-            self.noted = True
-        scipy.sparse.csr_array.__init__ = with_more
-    """,
-}
-
-
 def test_probes_that_fail_leave_right_values():
     """All at once, in one child: each is off with its reason, and every value is right."""
-    breaks = "\n".join(subprocesses.textwrap.dedent(code) for code in FAILING.values())
-    setup = "undo = []\nimport numpy as np\n" + breaks
-    # The first trips run the probes of NumPy and PyTorch; the values of the others are compared
-    # by functions that are whole again.
-    first = """
-there = ferry.to(np.ones(2, np.float32), "torch")
-ferry.to(there, "numpy")
-for one in undo:
-    one()
-"""
-    names = ["numpy", "torch", "jax", "mlx"]
-    code = f"go_everywhere({names})\ngo_sparse(['torch', 'jax'])\ngo_into_trees()"
-    text = subprocesses.imports(*names) + setup + TRIPS + first + code
-    text += "\nprint(json.dumps(states()))"
-    found = json.loads(subprocesses.run(text, TENSORFERRY_DISABLE=""))
+    shown = subprocesses.run_program("front/fast_paths_that_fail.py", TENSORFERRY_DISABLE="")
+    found = json.loads(shown)
     failed = {name for name, (state, _) in found.items() if state == "failed"}
     # Counting modes is refuted by the same mode.
-    assert failed == FAILING.keys() | {"torch.function_stack"}
+    assert failed == BREAKS.keys() | {"torch.function_stack"}
     assert all(found[name][1] for name in failed)
     assert "BCOO" in found["jax.tree_unflatten"][1]
     assert (
@@ -218,20 +92,8 @@ for one in undo:
 
 
 def test_what_a_version_lacks_is_missing():
-    hide = """
-import torch
-class Hidden:
-    def __getattr__(self, name):
-        if name in ("TensorBase", "StorageBase", "_len_torch_function_stack"):
-            raise AttributeError(f"no {name}")
-        return getattr(real, name)
-real, torch._C = torch._C, Hidden()
-del torch.Tensor.__dlpack_c_exchange_api__
-go_everywhere(["numpy", "torch"])
-torch._C = real
-"""
     switch = {"TENSORFERRY_DISABLE": "torch.function_mode"}
-    found = told(hide, names=("numpy", "torch"), **switch)
+    found = told("private_names_missing", "numpy", "torch", **switch)
     missing = {name for name, (state, _) in found.items() if state == "missing"}
     paths = ("exchange_api", "tensor_base", "allocator", "function_stack")
     assert missing == {f"torch.{name}" for name in paths}
@@ -240,19 +102,7 @@ torch._C = real
 
 def test_the_first_call_in_a_mode_probes_outside_of_it():
     """Modes, traces and graphs belong to a thread, and probes run on another one."""
-    code = """
-import torch, jax
-class Calls(torch.overrides.TorchFunctionMode):
-    def __torch_function__(self, function, types, given=(), more=None):
-        seen.append(function)
-        return function(*given, **(more or {}))
-seen = []
-with torch.device("meta"), Calls():
-    ferry.to(np.ones(2, np.float32), "torch")
-assert not seen, seen
-jax.jit(lambda y: (ferry.to(np.ones(2, np.float32), "jax"), y)[1])(1.0)
-"""
-    found = told(code, names=("numpy", "torch", "jax"))
+    found = told("first_call_in_a_mode", "numpy", "torch", "jax")
     off = {name: state for name, state in found.items() if state[0] not in ("active", "unused")}
     assert not off, off
     assert found["torch.lazy_bits"][0] == found["jax.enable_x64"][0] == "active"
@@ -260,51 +110,28 @@ jax.jit(lambda y: (ferry.to(np.ones(2, np.float32), "jax"), y)[1])(1.0)
 
 # ----- on the stand-in for the driver
 
-ON_CUPY = """
-from tensorferry._native import _fast_paths
-x = on_gpu(np.arange(6, dtype=np.float32).reshape(2, 3))
-with stream:
-    np.testing.assert_array_equal(ferry.to(x, "numpy"), x.get())
-for row in _fast_paths():
-    if row["framework"] == "cupy":
-        print(row["name"], row["state"], row["reason"])
-"""
-STREAM_MODULE = """
-import sys
-from types import ModuleType
-sys.modules["cupy_backends"] = sys.modules["cupy_backends.cuda"] = ModuleType("cupy_backends")
-module = sys.modules["cupy_backends.cuda.stream"] = ModuleType("cupy_backends.cuda.stream")
-module.get_current_stream_ptr = lambda: {}
-stream = cupy.cuda.Stream()
-"""
 
-
-def on_cupy(*code: str, **environment: str) -> list[str]:
+def on_cupy(world: str, **environment: str) -> list[str]:
     """What is said about CuPy's after a download, on a machine with one GPU."""
     one = {"TENSORFERRY_TESTDRIVER_DEVICES": "0", "TENSORFERRY_DISABLE": "", **environment}
-    return fake_driver.run(fake_driver.SETUP, *code, ON_CUPY, **one).splitlines()
+    return fake_driver.run_program("front/fast_paths_of_cupy.py", world, **one).splitlines()
 
 
 def test_the_fast_paths_of_cupy():
-    true = STREAM_MODULE.format("cupy.cuda.get_current_stream().ptr")
-    assert on_cupy(true) == ["cupy.contiguous active None", "cupy.current_handle active None"]
-    first, second = on_cupy(true, TENSORFERRY_DISABLE="cupy")
+    assert on_cupy("true") == ["cupy.contiguous active None", "cupy.current_handle active None"]
+    first, second = on_cupy("true", TENSORFERRY_DISABLE="cupy")
     assert first.startswith("cupy.contiguous disabled ")
     assert second.startswith("cupy.current_handle disabled ")
 
 
 def test_a_stream_that_is_not_cupys_is_not_used():
-    first, second = on_cupy(STREAM_MODULE.format("0"))
+    first, second = on_cupy("wrong stream")
     assert first == "cupy.contiguous active None"
     assert re.fullmatch(r"cupy.current_handle failed .* 0x0, expected 0x[0-9a-f]+", second)
 
 
 def test_contiguity_that_does_not_hold_is_not_used():
-    lies = """
-        stream = cupy.cuda.Stream()
-        cupy.ndarray._c_contiguous = property(lambda x: True, lambda x, given: None)
-    """
-    first, second = on_cupy(lies)
+    first, second = on_cupy("wrong contiguity")
     assert re.fullmatch(r"cupy.contiguous failed .*true .*true .*", first)
     assert second.startswith("cupy.current_handle missing ModuleNotFoundError: ")
 

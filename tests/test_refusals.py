@@ -140,38 +140,9 @@ def test_donated_jax_arrays():
     refused_everywhere(ferry.NotATensorError, TypeError, x)
 
 
-SHARDED = """
-import jax, numpy as np
-import tensorferry as ferry
-from support.refusals import refused
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-devices = jax.devices()
-assert len(devices) == 2, devices
-want = np.arange(24, dtype=np.float32).reshape(4, 6)
-mesh = Mesh(np.array(devices), ("a",))
-for spec in (P("a"), P(None, "a"), P()):
-    x = jax.device_put(want, NamedSharding(mesh, spec))
-    assert len(x.sharding.device_set) == 2
-    got = ferry.to(x, "numpy")
-    assert got.dtype == np.float32 and (got == want).all(), (spec, got)
-    refused(ferry.CopyRequiredError, BufferError, lambda: ferry.to(x, "numpy", copy=False))
-    plan = ferry.plan(x, "numpy")
-    assert not plan.shares and "several devices" in str(plan), plan
-    assert (ferry.to({"x": x}, "numpy", dtype="float64")["x"] == want).all()
-# One device, and not the first: its memory is shared.
-x = jax.device_put(want, devices[1])
-got = ferry.to(x, "numpy")
-assert (got == want).all() and ferry.plan(x, "numpy").shares
-sharded = jax.device_put(want, NamedSharding(mesh, P("a")))
-sharded.delete()
-refused(ferry.NotATensorError, TypeError, lambda: ferry.to(sharded, "numpy"))
-print("gathered")
-"""
-
-
 def test_sharded_jax_arrays_are_gathered():
-    out = subprocesses.run(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=2")
-    assert out == "gathered\n"
+    flags = "--xla_force_host_platform_device_count=2"
+    subprocesses.run_program("front/sharded_arrays.py", XLA_FLAGS=flags)
 
 
 def tensorflow_values():
@@ -267,22 +238,8 @@ def test_paddle_tensor_without_memory():
         check_words(error)
 
 
-STATIC = """
-import paddle
-from support import refusals
-import tensorferry as ferry
-refusals.TARGETS = ("numpy", "torch")
-paddle.enable_static()
-with paddle.static.program_guard(paddle.static.Program()):
-    symbol = paddle.static.data("x", [2, 3], "float32")
-    refusals.refused(ferry.NotATensorError, TypeError, lambda: ferry.to(symbol, "numpy"))
-    refusals.refused(ferry.NotATensorError, TypeError, lambda: ferry.to(symbol + 1, "torch"))
-print("refused")
-"""
-
-
 def test_paddle_static_symbols():
-    done = subprocesses.attempt(STATIC)
+    done = subprocesses.attempt_program("front/paddle_static_symbols.py")
     assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
 
 

@@ -1,19 +1,17 @@
 """PyTorch's tensors without plain memory are refused in words.
 
 Some of these (jagged and fake tensors, torch.func, tracing) make PyTorch import Triton, which ends
-a process that has loaded TensorFlow: they run in a child, all in one, each reported as a test.
+a process that has loaded TensorFlow: they run in one program, each reported as a test.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
-import traceback
 
 import pytest
 import torch
-from support import refusals, subprocesses
+from programs.front.torch_wrappers import STORIES
+from support import subprocesses
 from support.refusals import refused, refused_everywhere
 
 import tensorferry as ferry
@@ -80,128 +78,10 @@ def test_torch_types_without_a_counterpart(name):
     assert name in str(error)
 
 
-# From here on: run by the child.
-
-FUNCTORCH = {
-    "vmap": lambda f, x: torch.func.vmap(f)(x),
-    "grad": lambda f, x: torch.func.grad(f)(x),
-    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,)),
-    "functionalize": lambda f, x: torch.func.functionalize(f)(x),
-    "vmap of grad": lambda f, x: torch.func.vmap(torch.func.grad(f))(x),
-    "grad of vmap": lambda f, x: torch.func.grad(lambda x: torch.func.vmap(f)(x).sum())(x),
-    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
-}
-
-
-def functorch(name: str) -> None:
-    seen = []
-    x = torch.ones(2, 3)
-
-    def body(x):
-        seen.append(refused_everywhere(ferry.NotATensorError, TypeError, x))
-        refused_everywhere(ferry.NotATensorError, TypeError, x.sum())
-        return x.sum()
-
-    FUNCTORCH[name](body, x)
-    assert seen
-    assert ferry.to(x, "numpy").tolist() == [[1, 1, 1], [1, 1, 1]]
-
-
-def jagged() -> None:
-    tensor = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
-    assert "nested" in str(refused_everywhere(ferry.NotATensorError, TypeError, tensor))
-
-
-def fake() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        fakes = [torch.ones(2, 3), torch.nn.Parameter(torch.ones(2, 3)), torch.ones(0)]
-    for tensor in fakes:
-        assert "fake" in str(refused_everywhere(ferry.NotATensorError, TypeError, tensor))
-
-
-def real_inside_fake_mode() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    real = torch.arange(3.0)
-    with FakeTensorMode():
-        refused(ferry.NotATensorError, TypeError, lambda: ferry.to(torch.ones(3), "numpy"))
-        if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
-            assert ferry.to(real, "numpy").tolist() == [0, 1, 2]
-        else:
-            refused(ferry.FerryError, Exception, lambda: ferry.to(real, "numpy"))
-
-
-def make_fx(mode: str) -> None:
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    seen = []
-
-    def body(x):
-        for thing in (x, x + 1):
-            seen.append(refused_everywhere(ferry.NotATensorError, TypeError, thing))
-        return x * 2
-
-    make_fx(body, tracing_mode=mode)(torch.ones(3))
-    assert len(seen) == 2
-
-
-def export() -> None:
-    seen = []
-
-    class Module(torch.nn.Module):
-        def forward(self, x):
-            seen.append(refused_everywhere(ferry.NotATensorError, TypeError, x))
-            return x + 1
-
-    torch.export.export(Module(), (torch.ones(3),), strict=False)
-    assert seen
-
-
-def fx_proxy() -> None:
-    seen = []
-
-    class Module(torch.nn.Module):
-        def forward(self, x):
-            seen.append(refused(ferry.FerryError, Exception, lambda: ferry.to(x, "numpy")))
-            return x + 1
-
-    torch.fx.symbolic_trace(Module())
-    assert seen
-
-
-def distributed() -> None:
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", world_size=1, rank=0)
-        tensor = distribute_tensor(torch.arange(6.0), init_device_mesh("cpu", (1,)), [Shard(0)])
-        for thing in (tensor, torch.nn.Parameter(tensor), tensor + 1):
-            assert "to_local" in str(refused_everywhere(ferry.NotATensorError, TypeError, thing))
-        assert ferry.to(tensor.to_local(), "numpy").tolist() == [0, 1, 2, 3, 4, 5]
-        dist.destroy_process_group()
-
-
-STORIES = {
-    **{f"functorch {name}": lambda name=name: functorch(name) for name in FUNCTORCH},
-    "jagged": jagged,
-    "fake": fake,
-    "real inside fake mode": real_inside_fake_mode,
-    "make_fx fake": lambda: make_fx("fake"),
-    "make_fx symbolic": lambda: make_fx("symbolic"),
-    "export": export,
-    "fx proxy": fx_proxy,
-    "DTensor": distributed,
-}
-
-
 @pytest.fixture(scope="module")
 def told() -> dict[str, str | None]:
     """What each story of the child came to: None, or a traceback."""
-    done = subprocesses.attempt("import test_refusals_torch as t; t.tell()")
+    done = subprocesses.attempt_program("front/torch_wrappers.py")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -209,20 +89,6 @@ def told() -> dict[str, str | None]:
 @pytest.mark.parametrize("name", STORIES)
 def test_torch_wrappers(name, told):
     assert told[name] is None, told[name]
-
-
-def tell() -> None:
-    """Runs every story and prints what became of it."""
-    refusals.TARGETS = ("numpy", "jax")
-    results = {}
-    for name, story in STORIES.items():
-        try:
-            story()
-            results[name] = None
-        except Exception:
-            results[name] = traceback.format_exc()
-    print(json.dumps(results))
-    sys.stdout.flush()
 
 
 def test_storages_that_a_subclass_or_a_mode_makes_up():
@@ -264,60 +130,10 @@ def test_a_mode_that_hands_out_another_storage():
 
 def test_the_first_call_under_a_mode():
     """What is found out once about PyTorch does not depend on the mode that happens to be on."""
-    subprocesses.run(
-        """
-        import ml_dtypes, numpy as np, torch
-        from torch.overrides import TorchFunctionMode
-        import tensorferry as ferry
-
-        class Calls(TorchFunctionMode):
-            def __torch_function__(self, function, types, args=(), kwargs=None):
-                result = function(*args, **(kwargs or {}))
-                if isinstance(result, torch.Tensor):
-                    ferry.to(result, "numpy")
-                return result
-
-        with torch.device("meta"), Calls():
-            assert ferry.to(np.ones(3, "f4"), "torch").device.type == "cpu"
-        try:
-            torch.utils.dlpack.to_dlpack(torch.empty(1, dtype=torch.float8_e5m2))
-        except Exception:
-            pass  # this version does not exchange it
-        else:
-            x = ferry.to(np.ones(3, ml_dtypes.float8_e5m2), "torch")
-            assert x.dtype == torch.float8_e5m2
-        seen = []
-
-        class Sees(TorchFunctionMode):
-            def __torch_function__(self, function, types, args=(), kwargs=None):
-                seen.append(function)
-                return function(*args, **(kwargs or {}))
-
-        with Sees():
-            torch.ones(1)
-        assert seen, "modes work as before"
-        """
-    )
+    subprocesses.run_program("front/first_call_under_a_mode.py", "function_mode")
 
 
 def test_the_first_call_under_a_mode_of_the_other_kind():
     """One that stands behind the dispatcher, and calls us back: the first call must not wait for
     itself."""
-    subprocesses.run(
-        """
-        import numpy as np, torch
-        from torch.utils._python_dispatch import TorchDispatchMode
-        import tensorferry as ferry
-
-        class Calls(TorchDispatchMode):
-            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-                result = function(*args, **(kwargs or {}))
-                if isinstance(result, torch.Tensor):
-                    ferry.to(result, "numpy")
-                return result
-
-        with Calls():
-            x = ferry.to(np.ones(3, "f4"), "torch")
-        assert x.tolist() == [1, 1, 1]
-        """
-    )
+    subprocesses.run_program("front/first_call_under_a_mode.py", "dispatch_mode")
