@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pty
@@ -12,12 +13,14 @@ import signal
 import subprocess
 import sys
 import time
+import timeit
+import types
 from html import escape
 from pathlib import Path
 
 import pytest
 import torch
-from support import fake_driver, subprocesses
+from support import fake_driver, fake_frameworks, subprocesses
 from support.bench import OPTIONS, settings, tensorferry
 from support.share_counts import soon
 from support.subprocesses import HANG_SECONDS
@@ -235,48 +238,44 @@ def test_methods_alternate_and_a_slow_one_skips_rounds():
     assert re.match("(quick )+slow quick quick slow slow quick quick", " ".join(rounds))
 
 
-def test_a_fresh_source_is_made_before_each_call_and_not_timed():
-    made, seen, waits, spent = [], [], [], []
+def test_a_fresh_source_is_made_before_each_call_and_not_timed(monkeypatch):
+    """By a clock that only the functions of this test advance, each by seconds of its own."""
+    made, seen, waits = [], [], []
+    seconds = 0.0
+
+    def clock() -> float:
+        return seconds
+
+    def advance(by: float) -> None:
+        nonlocal seconds
+        seconds += by
 
     def make() -> int:
-        begin = time.perf_counter()
-        time.sleep(0.01)
+        advance(100)
         made.append(len(made))
-        spent.append(time.perf_counter() - begin)
         return made[-1]
 
-    names = {"make": make, "use": seen.append}
-    job = measure.make_timer(
-        "use(x)", names, fresh="x = make()", synchronise=lambda: waits.append(1)
-    )
-    begin = time.perf_counter()
-    took = job(3)
-    assert took <= time.perf_counter() - begin - sum(spent)
+    def use(x: int) -> None:
+        advance(1)
+        seen.append(x)
+
+    def synchronise() -> None:
+        advance(0.25)
+        waits.append(1)
+
+    timer = functools.partial(timeit.Timer, timer=clock)
+    monkeypatch.setattr(measure, "timeit", types.SimpleNamespace(Timer=timer))
+    monkeypatch.setattr(measure, "time", types.SimpleNamespace(perf_counter=clock))
+    names = {"make": make, "use": use}
+    job = measure.make_timer("use(x)", names, fresh="x = make()", synchronise=synchronise)
+    # Of the two waits of a call, the one before it is not timed either.
+    assert job(3) == 3 * (1 + 0.25)
     assert made == seen == [0, 1, 2]
     assert len(waits) == 6
 
 
 def test_on_a_gpu_what_crosses_is_timed_from_idle_to_idle():
-    code = """
-        import json, types
-        def asarray(array):
-            return on_gpu(array)
-        cupy.asarray, cupy.asnumpy = asarray, lambda x: x.get()
-        cupy.cuda.runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
-        from tensorferry._tools.bench import run
-        wanted = run.Settings(
-            sizes=(4096, 4 << 20), dtypes=("float32",), layouts=("dense",), seconds=0.002,
-            pairs=(("numpy", "cupy"), ("cupy", "numpy")), device="all",
-        )
-        print(json.dumps(run.run(wanted)))
-    """
-    done = subprocesses.attempt(
-        fake_driver.SETUP + subprocesses.textwrap.dedent(code),
-        LD_LIBRARY_PATH=str(fake_driver.DRIVER),
-        PYTHONPATH=os.pathsep.join(
-            filter(None, (str(fake_driver.STANDIN), os.environ.get("PYTHONPATH")))
-        ),
-    )
+    done = subprocesses.attempt_program("cli/bench_on_fake_gpu.py", **fake_driver.environment())
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     for name in ("memcpy", "upload", "download"):
@@ -328,11 +327,10 @@ def test_what_cannot_be_done_is_one_line_and_a_hint(arguments, code, fact, capsy
 
 
 def test_a_framework_that_cannot_be_imported_is_said_and_left_out(tmp_path):
-    (tmp_path / "mlx").mkdir()
-    (tmp_path / "mlx" / "__init__.py").write_text("raise RuntimeError('broken')")
+    broken = fake_frameworks.install(tmp_path, mlx=["fail", "RuntimeError", "broken"])
     here = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     asked = ("--from", "numpy", "--to", "mlx", "--sizes", "4K")
-    done = tensorferry("bench", *asked, PYTHONPATH=here)
+    done = tensorferry("bench", *asked, PYTHONPATH=here, **broken)
     assert done.returncode == 3
     note, error, hint = done.stderr.splitlines()
     assert note == "note: mlx: broken"

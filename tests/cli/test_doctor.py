@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,22 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import fake_driver, subprocesses
+from support import fake_driver, fake_frameworks, subprocesses
 from support.share_counts import soon
 from support.subprocesses import HANG_SECONDS
 
 from tensorferry._tools.cli import main
 
 DOCTOR = [sys.executable, "-m", "tensorferry", "doctor"]
-
-# As much of a framework as the doctor needs to find it healthy; no tensor can be converted to it.
-FAKE = """
-class config:
-    list_physical_devices = staticmethod(lambda kind: [])
-
-class test:
-    is_built_with_cuda = staticmethod(lambda: False)
-"""
 
 
 def environment(*paths: Path | str, **more: str) -> dict[str, str]:
@@ -73,22 +65,15 @@ def states(found: Any) -> dict[str, str]:
     return {framework["name"]: framework["state"] for framework in found["frameworks"]}
 
 
-def fake(folder: Path, name: str, code: str) -> Path:
-    """A folder with a module of this name in it."""
-    (folder / name).mkdir()
-    (folder / name / "__init__.py").write_text(code)
-    return folder
+def fakes(folder: Path, **frameworks: list[str]) -> dict[str, Any]:
+    """Options of `doctor` with modules in place of frameworks."""
+    return {"paths": (folder,), **fake_frameworks.install(folder, **frameworks)}
 
 
-def patched(folder: Path, code: str) -> Path:
-    """A folder whose `to(real, x, framework, **options)` replaces `ferry.to`."""
-    (folder / "sitecustomize.py").write_text(f"""
-import functools, os, signal, sys, time
-import tensorferry
-{code}
-tensorferry.to = functools.partial(to, tensorferry.to)
-""")
-    return folder
+def changed(folder: Path, change: str) -> dict[str, Any]:
+    """Options of `doctor` with changed interpreters: see site_changes.py."""
+    shutil.copy(subprocesses.program_path("cli/site_changes.py"), folder / "sitecustomize.py")
+    return {"paths": (folder,), "SITE_CHANGE": change}
 
 
 MLX_ALONE = {
@@ -157,13 +142,13 @@ def test_what_a_framework_cannot_hold_is_no_failure():
 
 
 def test_an_absent_framework_is_no_failure_unless_it_was_asked_for(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
     # A folder without code is no framework either, and hides none.
     (tmp_path / "mlx").mkdir()
     (tmp_path / "mlx" / "readme").write_text("no code")
     if not importlib.util.find_spec("cupy"):
         (tmp_path / "cupy").mkdir()
-    done = doctor("--json", "--frameworks", "numpy,torch,cupy", paths=(tmp_path,))
+    change = changed(tmp_path, "hide torch")
+    done = doctor("--json", "--frameworks", "numpy,torch,cupy", **change)
     assert done.returncode == 1
     assert done.stderr.startswith("error: not installed: torch")
     found = json.loads(done.stdout)
@@ -176,47 +161,36 @@ def test_an_absent_framework_is_no_failure_unless_it_was_asked_for(tmp_path):
 
 # ----- frameworks that do not import
 
+# What a fake does at its import, the state that is reported, and parts of the report.
 FAILING_IMPORTS = {
-    "torch": (
-        "import os, sys\nsys.stderr.write('out of\\nluck\\n')\nsys.stderr.flush()\nos.abort()",
-        "crashes",
-        ("importing torch: ", "SIGABRT", "luck"),
-    ),
+    "torch": (["abort"], "crashes", ("importing torch: ", "SIGABRT", "luck")),
     "paddle": (
-        "raise ImportError('libluck.so.1: cannot open')",
+        ["fail", "ImportError", "libluck.so.1: cannot open"],
         "fails",
         ("importing paddle ", "ImportError: libluck.so.1: cannot open"),
     ),
-    "cupy": ("import sys\nsys.exit(3)", "fails", ("importing cupy ", "SystemExit: 3")),
-    "jax": (
-        "import os, signal\ndef local_devices(backend):\n    os.kill(os.getpid(), signal.SIGILL)",
-        "crashes",
-        ("devices of jax: ", "SIGILL"),
-    ),
-    "tensorflow": (
-        "import time\ntime.sleep(600)",
-        "hangs",
-        ("importing tensorflow: ", "{seconds} s"),
-    ),
+    "cupy": (["leave"], "fails", ("importing cupy ", "SystemExit: 3")),
+    # Its import works, and the process dies when it is asked for its devices.
+    "jax": (["work"], "crashes", ("devices of jax: ", "SIGILL")),
+    "tensorflow": (["hang"], "hangs", ("importing tensorflow: ", "{seconds} s")),
 }
 
 
-def report_hang(*good: str, paths: tuple[Path, ...], arguments: tuple[str, ...] = ()) -> tuple:
+def report_hang(*good: str, arguments: tuple[str, ...] = (), **options: Any) -> tuple:
     """A report about something that hangs, and the limit in seconds after which it was ended.
 
     The limit holds for what works too. Where that takes longer, the next limit is tried.
     """
     for seconds in ("4", "16", "64", "256"):
-        found = report(*arguments, "--timeout", seconds, code=1, paths=paths)
+        found = report(*arguments, "--timeout", seconds, code=1, **options)
         if all(states(found)[name] != "hangs" for name in good):
             break
     return found, seconds
 
 
 def test_frameworks_that_do_not_import_are_reported(tmp_path):
-    for name, (code, _, _) in FAILING_IMPORTS.items():
-        fake(tmp_path, name, code)
-    found, seconds = report_hang("numpy", "mlx", paths=(tmp_path,))
+    modules = {name: deed for name, (deed, _, _) in FAILING_IMPORTS.items()}
+    found, seconds = report_hang("numpy", "mlx", **fakes(tmp_path, **modules))
     assert states(found) == {
         "numpy": "works",
         "mlx": "works",
@@ -231,8 +205,8 @@ def test_frameworks_that_do_not_import_are_reported(tmp_path):
 
 
 def test_a_failure_is_shown(tmp_path):
-    paths = (fake(tmp_path, "jax", "raise RuntimeError('no luck')"),)
-    done = doctor("--frameworks", "numpy,jax", paths=paths)
+    modules = fakes(tmp_path, jax=["fail", "RuntimeError", "no luck"])
+    done = doctor("--frameworks", "numpy,jax", **modules)
     assert done.returncode == 1
     assert re.search(r"jax .* FAILED: see below", done.stdout)
     assert "  - importing jax raised RuntimeError: no luck\n    hint: " in done.stdout
@@ -243,9 +217,8 @@ def test_a_failure_is_shown(tmp_path):
 
 
 def test_a_conflict_is_named_and_the_rest_verified(tmp_path):
-    code = "import os, sys\nif 'mlx.core' in sys.modules:\n    os.abort()\n" + FAKE
-    paths = (fake(tmp_path, "tensorflow", code),)
-    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
+    modules = fakes(tmp_path, tensorflow=["abort_after", "mlx.core"])
+    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, **modules)
     assert set(states(found).values()) == {"works"}
     (conflict,) = found["conflicts"]
     assert conflict["frameworks"] == ["mlx", "tensorflow"]
@@ -260,19 +233,8 @@ def test_a_conflict_is_named_and_the_rest_verified(tmp_path):
 
 
 def test_a_conflict_in_any_order(tmp_path):
-    # It dies with MLX whichever comes first.
-    code = """
-import os, sys
-if 'mlx.core' in sys.modules:
-    os.abort()
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "mlx.core":
-            os.abort()
-sys.meta_path.insert(0, Watch())
-"""
-    paths = (fake(tmp_path, "tensorflow", code + FAKE),)
-    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
+    modules = fakes(tmp_path, tensorflow=["abort_with", "mlx.core"])
+    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, **modules)
     (conflict,) = found["conflicts"]
     assert conflict["frameworks"] == ["mlx", "tensorflow"]
     assert conflict["works_as"] is None
@@ -282,9 +244,8 @@ sys.meta_path.insert(0, Watch())
 
 
 def test_a_conflict_of_more_than_two(tmp_path):
-    code = "import os, sys\nif {'numpy', 'mlx.core'} <= set(sys.modules):\n    os.abort()\n" + FAKE
-    paths = (fake(tmp_path, "tensorflow", code),)
-    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
+    modules = fakes(tmp_path, tensorflow=["abort_after", "numpy", "mlx.core"])
+    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, **modules)
     (conflict,) = found["conflicts"]
     assert conflict["frameworks"] == ["numpy", "mlx", "tensorflow"]
     assert outcomes(found).items() >= MLX_ALONE.items()
@@ -292,18 +253,9 @@ def test_a_conflict_of_more_than_two(tmp_path):
 
 # ----- fast paths that are off, or fail
 
-LIES_ABOUT_BASES = """
-import numpy
-zeros = numpy.zeros
-class Odd(numpy.ndarray):
-    base = property(lambda self: None)
-numpy.zeros = lambda *given, **more: zeros(*given, **more).view(Odd)
-"""
-
 
 def test_a_fast_path_that_fails_its_probe_is_named(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(LIES_ABOUT_BASES)
-    done = doctor("--frameworks", "numpy,mlx", paths=(tmp_path,))
+    done = doctor("--frameworks", "numpy,mlx", **changed(tmp_path, "hide bases"))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     reason = "the field base differs from the attribute base"
     said = " ".join(done.stdout.split())
@@ -325,30 +277,16 @@ def test_a_fast_path_that_is_switched_off_is_named():
 
 
 def test_a_wrong_value_is_reported(tmp_path):
-    lie = """
-def to(real, x, framework, **options):
-    y = real(x, framework, **options)
-    return y + 1 if framework == "numpy" and "mlx" in type(x).__module__ else y
-"""
-    found = report("--frameworks", "numpy,mlx", code=1, paths=(patched(tmp_path, lie),))
+    lie = changed(tmp_path, "wrong values")
+    found = report("--frameworks", "numpy,mlx", code=1, **lie)
     assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "wrong"}
     (problem,) = found["problems"]
     assert "source" in problem["fact"]
     assert problem["where"] == ["mlx to numpy"]
 
 
-DEATH = """
-def to(real, x, framework, **options):
-    deadly = framework == "numpy" and "mlx" in type(x).__module__ and {condition}
-    if deadly:
-        {deed}
-    return real(x, framework, **options)
-"""
-
-
 def test_a_crash_on_the_way_is_one_cell(tmp_path):
-    death = DEATH.format(condition="True", deed="os.kill(os.getpid(), signal.SIGSEGV)")
-    found = report("--frameworks", "numpy,mlx", code=1, paths=(patched(tmp_path, death),))
+    found = report("--frameworks", "numpy,mlx", code=1, **changed(tmp_path, "crash"))
     assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "crashed"}
     (problem,) = found["problems"]
     assert "numpy and mlx" in problem["fact"]
@@ -356,9 +294,11 @@ def test_a_crash_on_the_way_is_one_cell(tmp_path):
 
 
 def test_a_crash_that_needs_a_third(tmp_path):
-    death = DEATH.format(condition="'tensorflow' in sys.modules", deed="os.abort()")
-    paths = (patched(tmp_path, death), fake(tmp_path, "tensorflow", FAKE))
-    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, paths=paths)
+    options = {
+        **changed(tmp_path, "crash beside tensorflow"),
+        **fakes(tmp_path, tensorflow=["work"]),
+    }
+    found = report("--frameworks", "numpy,mlx,tensorflow", code=1, **options)
     assert outcomes(found).items() >= {**MLX_ALONE, ("mlx", "numpy"): "crashed"}.items()
     (fact,) = (cell["fact"] for cell in found["cells"] if cell["outcome"] == "crashed")
     assert "numpy, mlx, tensorflow" in fact
@@ -367,9 +307,8 @@ def test_a_crash_that_needs_a_third(tmp_path):
 
 
 def test_a_hang_on_the_way_is_one_cell(tmp_path):
-    death = DEATH.format(condition="True", deed="time.sleep(600)")
-    paths = (patched(tmp_path, death),)
-    found, _ = report_hang("numpy", "mlx", paths=paths, arguments=("--frameworks", "numpy,mlx"))
+    options = changed(tmp_path, "hang")
+    found, _ = report_hang("numpy", "mlx", arguments=("--frameworks", "numpy,mlx"), **options)
     assert outcomes(found) == {**MLX_ALONE, ("mlx", "numpy"): "hung"}
 
 
@@ -427,17 +366,10 @@ def test_a_driver_that_does_not_start_is_a_failure(tmp_path):
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_an_interrupt_leaves_no_processes(sent, code, tmp_path):
     mark = tmp_path / "mark"
-    hangs = f"""
-import os, subprocess, time
-started = subprocess.Popen(["sleep", "600"])
-with open({str(mark)!r} + ".new", "w") as file:
-    file.write(f"{{os.getpid()}} {{started.pid}}")
-os.rename({str(mark)!r} + ".new", {str(mark)!r})
-time.sleep(600)
-"""
+    options = fakes(tmp_path, jax=["hang_with_a_child", str(mark)])
     process = subprocess.Popen(
         [*DOCTOR, "--frameworks", "numpy,jax", "--timeout", "3600"],
-        env=environment(fake(tmp_path, "jax", hangs)),
+        env=environment(*options.pop("paths"), **options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -446,7 +378,7 @@ time.sleep(600)
     child, its_own = map(int, mark.read_text().split())
     assert is_running(child)
     process.send_signal(sent)
-    # The child would go on for longer than that.
+    # The child would go on for longer than that: an hour.
     stdout, stderr = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, stdout, stderr) == (code, "", "")
     assert soon(lambda: not is_running(child))
@@ -503,12 +435,7 @@ def test_wrong_usage(wrong, said, capsys):
 
 
 def test_child_processes_do_not_import_frameworks():
-    loaded = subprocesses.run("""
-        import sys
-        import tensorferry._tools.doctor.probe
-        loaded = {name.partition(".")[0] for name in sys.modules}
-        print(*sorted(loaded & {"numpy", "ml_dtypes", "torch", "jax"}))
-    """)
+    loaded = subprocesses.run_program("cli/doctor_probe_imports.py")
     assert loaded.strip() == ""
 
 
@@ -520,10 +447,8 @@ def import_orders(found: Any) -> dict[tuple[str, ...], dict[str, Any]]:
 
 
 def test_an_order_of_import_that_ends_the_process(tmp_path):
-    fake(tmp_path, "tensorflow", FAKE)
-    code = "import os, sys\nif 'tensorflow' in sys.modules:\n    os.abort()\n"
-    paths = (fake(tmp_path, "paddle", code),)
-    found = report("--frameworks", "numpy,paddle,tensorflow", code=1, paths=paths)
+    modules = fakes(tmp_path, tensorflow=["work"], paddle=["abort_after", "tensorflow"])
+    found = report("--frameworks", "numpy,paddle,tensorflow", code=1, **modules)
     orders = import_orders(found)
     assert orders["numpy", "paddle", "tensorflow"]["state"] == "works"
     assert orders["paddle", "tensorflow"]["state"] == "works"
@@ -536,16 +461,15 @@ def test_an_order_of_import_that_ends_the_process(tmp_path):
     assert wrong["fact"] in [notice["fact"] for notice in found["notices"]]
     assert wrong["fact"] not in [problem["fact"] for problem in found["problems"]]
     assert found["conflicts"] == []
-    shown = doctor("--frameworks", "numpy,paddle,tensorflow", paths=paths).stdout
+    shown = doctor("--frameworks", "numpy,paddle,tensorflow", **modules).stdout
     assert "import order\n  works    numpy, paddle, tensorflow\n" in shown
     assert "  crashes  tensorflow, paddle\n  works    paddle, tensorflow\n" in shown
     assert "hint: import paddle before tensorflow, which works here" in shown
 
 
 def test_the_child_decides_and_not_the_table(tmp_path):
-    fake(tmp_path, "tensorflow", FAKE)
-    paths = (fake(tmp_path, "paddle", ""),)
-    found = report("--frameworks", "paddle,tensorflow", code=0, paths=paths)
+    modules = fakes(tmp_path, tensorflow=["work"], paddle=["work"])
+    found = report("--frameworks", "paddle,tensorflow", code=0, **modules)
     order = import_orders(found)["tensorflow", "paddle"]
     assert order["state"] == "works"
     assert order["fact"].startswith("importing paddle after tensorflow works here")
@@ -553,17 +477,10 @@ def test_the_child_decides_and_not_the_table(tmp_path):
 
 
 def test_no_order_of_import_works(tmp_path):
-    watch = """
-import os, sys
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == {other!r}:
-            os.abort()
-sys.meta_path.insert(0, Watch())
-"""
-    fake(tmp_path, "tensorflow", watch.format(other="paddle") + FAKE)
-    paths = (fake(tmp_path, "paddle", watch.format(other="tensorflow")),)
-    found = report("--frameworks", "paddle,tensorflow", code=1, paths=paths)
+    modules = fakes(
+        tmp_path, tensorflow=["abort_before", "paddle"], paddle=["abort_before", "tensorflow"]
+    )
+    found = report("--frameworks", "paddle,tensorflow", code=1, **modules)
     wrong = import_orders(found)["tensorflow", "paddle"]
     assert (wrong["state"], wrong["hint"]) == ("crashes", "use them in separate processes")
     assert [conflict["works_as"] for conflict in found["conflicts"]] == [None]

@@ -85,17 +85,8 @@ def test_formats_and_dialects_by_name(tmp_path, capsys):
 def test_with_numpy_alone(tmp_path):
     """No framework is imported, nor needed."""
     np.savez(tmp_path / "x.npz", a=np.arange(3.0))
-    code = """
-    import sys
-    for name in ("torch", "jax", "tensorflow", "paddle", "mlx", "cupy", "scipy"):
-        sys.modules[name] = None
-    from tensorferry._tools import cli
-    assert cli.main(["inspect", sys.argv[1]]) == 0
-    assert cli.main(["convert", sys.argv[1], sys.argv[2]]) == 0
-    """
-    subprocesses.run(
-        subprocesses.textwrap.dedent(code), str(tmp_path / "x.npz"), str(tmp_path / "y.safetensors")
-    )
+    source, target = tmp_path / "x.npz", tmp_path / "y.safetensors"
+    subprocesses.run_program("cli/with_numpy_alone.py", str(source), str(target))
     assert ferry.load(tmp_path / "y.safetensors")["a"].tolist() == [0, 1, 2]
 
 
