@@ -26,6 +26,7 @@ import pytest
 from support import subprocesses
 from support.share_counts import soon
 from support.subprocesses import HANG_SECONDS
+from support.terminals import Screen
 
 import tensorferry as ferry
 from tensorferry._tools import cli
@@ -311,27 +312,22 @@ def test_one_line_for_programs(socket_dir, sockets):
 
 def test_on_a_terminal(socket_dir, sockets):
     ours, theirs = pty.openpty()
-
-    def seen(what: str) -> str:
-        text = ""
-        while what not in text:
-            assert select.select([ours], [], [], HANG_SECONDS)[0], text
-            text += os.read(ours, 4096).decode()
-        return text
-
     try:
-        with published("x.npy", stderr=theirs) as (server, ticket):
-            text = seen("0 consumers; Ctrl-C")
+        with (
+            published("x.npy", stderr=theirs) as (server, ticket),
+            contextlib.closing(Screen(ours, server)) as screen,
+        ):
+            text = screen.read_until("0 consumers; Ctrl-C to stop")
             assert "published x.npy: 1 tensor, 48 B\r\n" in text
             assert "to attach: tensorferry attach TICKET" in text
             assert ticket.strip() not in text
             held = ferry.attach(ticket)
-            seen("1 consumer;")
+            screen.read_until("1 consumer; Ctrl-C to stop")
             del held
-            seen("0 consumers;")
+            screen.read_until("0 consumers; Ctrl-C to stop")
             server.send_signal(signal.SIGINT)
             assert server.wait(HANG_SECONDS) == 0
-            assert seen("\r\x1b[K") == "\r\x1b[K"
+            assert screen.read_until("\r\x1b[K") == "\r\x1b[K"
     finally:
         os.close(ours)
         os.close(theirs)
