@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
-import textwrap
 import warnings
 
 import numpy as np
 import pytest
 import torch
 from gpu.gpu_frameworks import GPU_FRAMEWORKS
+from gpu.gpu_programs import run_program
 
 import tensorferry as ferry
 
@@ -99,24 +96,7 @@ class TestDonation:
     @pytest.mark.parametrize("target", ["torch", "cupy", "jax"])
     def test_deleting_a_shared_array_is_survived(self, target):
         """In a process of its own: where it is not, JAX ends the process."""
-        code = f"""
-            import torch, jax.numpy as jnp, tensorferry as ferry
-            x = jnp.arange(1000.0)
-            x.block_until_ready()
-            y = ferry.to(x, {target!r})
-            x.delete()
-            assert x.is_deleted()
-            if y is not x:
-                assert float(y.sum()) == 499500.0
-        """
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)],
-            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
+        run_program("gpu/deleted_array.py", target, XLA_PYTHON_CLIENT_PREALLOCATE="false")
 
     def test_a_copy_while_something_is_traced(self):
         import jax

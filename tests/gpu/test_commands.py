@@ -6,10 +6,14 @@ import json
 import subprocess
 import sys
 
+from support.subprocesses import HANG_SECONDS
+
 
 def run(*arguments: str) -> str:
     command = [sys.executable, "-m", "tensorferry", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -11,29 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from gpu.gpu_frameworks import GPU_FRAMEWORKS
+from gpu.gpu_programs import run_program
 from support.subprocesses import HANG_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
-
-# Every pair on the GPU, with the values checked; then the states.
-TRIPS = """
-import sys
-sys.path.insert(0, "tests")
-import gpu.conftest
-import json
-import numpy as np
-import tensorferry as ferry
-from gpu.gpu_frameworks import GPU_FRAMEWORKS
-from tensorferry._native import _fast_paths
-
-expected = np.arange(12, dtype=np.float32).reshape(3, 4)
-for source in GPU_FRAMEWORKS.values():
-    for target in GPU_FRAMEWORKS.values():
-        y = ferry.to(source.make(expected), target.name)
-        assert target.on_gpu(y)
-        np.testing.assert_array_equal(target.host(y), expected)
-print(json.dumps({row["name"]: (row["state"], row["reason"]) for row in _fast_paths()}))
-"""
 
 OF_FRAMES = {
     "torch": ("torch.exchange_stream",),
@@ -52,17 +33,8 @@ ON_GPU = [name for frame, names in OF_FRAMES.items() if frame in GPU_FRAMEWORKS 
 
 def told(switch: str) -> dict[str, list]:
     """The states in a child after trips between all."""
-    done = subprocess.run(
-        [sys.executable, "-c", TRIPS],
-        cwd=ROOT,
-        env={**os.environ, "TENSORFERRY_DISABLE": switch, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    shown = run_program("gpu/trips_on_gpu.py", TENSORFERRY_DISABLE=switch)
+    return json.loads(shown.splitlines()[-1])
 
 
 def has_several_gpus() -> bool:

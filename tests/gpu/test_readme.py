@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from gpu.gpu_frameworks import GPU_FRAMEWORKS
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 
@@ -46,5 +47,7 @@ def test_a_page_of_the_documentation(page):
     if missing:
         pytest.skip(f"{', '.join(missing)}: not here, or not on the GPU")
     command = [sys.executable, str(ROOT / "docs" / "run.py"), "--gpu", str(page)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

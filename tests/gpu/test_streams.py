@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import time
 import warnings
 
 import numpy as np
 import pytest
 import torch
 from gpu.gpu_frameworks import GPU_FRAMEWORKS, stream_of
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -35,7 +35,7 @@ def late(name: str, number: int):
         import cupy
 
         x = cupy.zeros(SIZE, cupy.float32)
-        with torch.cuda.stream(torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr or 0)):
+        with torch.cuda.stream(torch.cuda.ExternalStream(_cupy_stream())):
             spin(15)
         x += number
         return x
@@ -74,34 +74,60 @@ def total(name: str, x) -> float:
     return float((x + 0).sum())
 
 
+def queued_so_far(name: str) -> torch.cuda.Event:
+    """An event that occurs when the current stream of a framework has done what is queued."""
+    event = torch.cuda.Event()
+    if name == "torch":
+        event.record()
+    else:
+        event.record(torch.cuda.ExternalStream(_cupy_stream()))
+    return event
+
+
+def _cupy_stream() -> int:
+    import cupy
+
+    return cupy.cuda.get_current_stream().ptr or 0
+
+
+def sees_queued_write(source: str, target: str, number: int) -> bool:
+    """Converts a tensor whose values arrive late; whether the call came back before they had.
+
+    The latter is known for frameworks whose stream has a name.
+    """
+    with stream_of(source):
+        x = late(source, number)
+        written = queued_so_far(source) if source in NAMED else None
+        with stream_of(target):
+            y = ferry.to(x, target)
+            was_early = written is not None and not written.query()
+            assert total(target, y) == number * SIZE
+    return was_early
+
+
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_a_write_that_is_queued_is_seen(source, target):
-    for repeat in range(12):
-        number = repeat % 3 + 1
-        with stream_of(source):
-            x = late(source, number)
-            begin = time.perf_counter()
-            with stream_of(target):
-                y = ferry.to(x, target)
-                took = time.perf_counter() - begin
-                assert total(target, y) == number * SIZE
-        if repeat and source in NAMED and target in NAMED:
-            assert took < 0.01, f"the host waited {took * 1e3:.1f} ms"
+    early = [sees_queued_write(source, target, repeat % 3 + 1) for repeat in range(12)]
+    if source in NAMED and target in NAMED:
+        # A host that is busy with other work may be late. One call of many has to be early.
+        assert any(early) or soon(lambda: sees_queued_write(source, target, 1)), "the host waited"
 
 
 @pytest.mark.parametrize("target", NAMED)
 def test_a_jax_array_that_is_not_ready_does_not_hold_the_host(target):
     if "jax" not in GPU_FRAMEWORKS:
         pytest.skip("JAX is not here")
-    ferry.to(_jax_late(1), target)
-    took = []
-    for _ in range(5):
+
+    def comes_back_early() -> bool:
         x = _jax_late(2)
-        begin = time.perf_counter()
         y = ferry.to(x, target)
-        took.append(time.perf_counter() - begin)
+        was_early = not x.is_ready()
         assert total(target, y) == 2 * SIZE
-    assert min(took) < 0.005
+        return was_early
+
+    # The first call compiles. Later, one call of many has to be early.
+    comes_back_early()
+    assert soon(comes_back_early), "the host waited"
 
 
 def read_late(name: str, y):
@@ -110,9 +136,7 @@ def read_late(name: str, y):
         spin(15)
         return y * 2
     if name == "cupy":
-        import cupy
-
-        with torch.cuda.stream(torch.cuda.ExternalStream(cupy.cuda.get_current_stream().ptr or 0)):
+        with torch.cuda.stream(torch.cuda.ExternalStream(_cupy_stream())):
             spin(15)
         return y * 2
     if name == "jax":

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 
 import numpy as np
 import pytest
 import torch
 from gpu.gpu_frameworks import GPU_FRAMEWORKS
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -131,27 +131,44 @@ def test_a_transfer_that_waits_holds_up_no_other():
     one, two = (np.empty(16 * MIB, np.float32) for _ in range(2))
     ferry.to(y, "numpy", out=two)
     torch.cuda.synchronize()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        # About a second.
-        torch.cuda._sleep(2_000_000_000)
-        x.add_(1)
-        job = ferry.to_async(x, "numpy", out=one)
-    begin = time.monotonic()
-    ferry.to(y, "numpy", out=two)
-    assert time.monotonic() - begin < 0.5
-    assert not job.done()
-    assert np.array_equal(job.result(), x.cpu().numpy())
+
+    def overtakes() -> bool:
+        """Whether a second transfer ends while the stream of the first one is busy."""
+        busy = torch.cuda.Event()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            # About a second.
+            torch.cuda._sleep(2_000_000_000)
+            busy.record()
+            x.add_(1)
+            job = ferry.to_async(x, "numpy", out=one)
+        ferry.to(y, "numpy", out=two)
+        was_early = not busy.query()
+        assert np.array_equal(job.result(), x.cpu().numpy())
+        assert np.array_equal(two, y.cpu().numpy())
+        return was_early
+
+    # A host that is busy with other work may be late. One transfer of many has to be early.
+    assert soon(overtakes)
 
 
 def test_jobs_leave_others_alone():
     """While a job moves its bytes, this thread computes."""
     x = numbers(256 * MIB)
-    job, turns = ferry.to_async(x, "numpy"), 0
-    while not job.done():
-        turns += 1
-    assert turns > 1000
-    assert torch.equal(torch.from_numpy(job.result()), x.cpu())
-    assert job.bytes_moved == job.bytes_total == x.nbytes
+    expected = x.cpu()
+
+    def is_seen_in_the_middle() -> bool:
+        """Whether this thread, which runs Python code, sees a job in the middle."""
+        # Into memory that is not pinned, so that the bytes move in chunks.
+        out = np.empty(x.shape, np.float32)
+        job, moved = ferry.to_async(x, "numpy", out=out), set()
+        while not job.done():
+            moved.add(job.bytes_moved)
+        assert torch.equal(torch.from_numpy(job.result()), expected)
+        assert job.bytes_moved == job.bytes_total == x.nbytes
+        return any(0 < number < x.nbytes for number in moved)
+
+    # Other load may keep this thread from running. One job of many has to be seen.
+    assert soon(is_seen_in_the_middle)
 
     async def both():
         return await asyncio.gather(*(wait(ferry.to_async(x[:MIB], "numpy")) for _ in range(4)))
@@ -166,11 +183,18 @@ def test_jobs_leave_others_alone():
 def test_a_job_is_called_off():
     x = numbers(512 * MIB)
     out = np.empty(512 * MIB, np.float32)
-    job = ferry.to_async(x, "numpy", out=out)
-    assert job.cancel()
-    with pytest.raises(ferry.CancelledError):
-        job.result()
-    assert job.bytes_moved < job.bytes_total
+
+    def is_called_off() -> bool:
+        """Whether a job was cancelled before it was done."""
+        job = ferry.to_async(x, "numpy", out=out)
+        if not job.cancel():
+            return False
+        with pytest.raises(ferry.CancelledError):
+            job.result()
+        assert job.bytes_moved < job.bytes_total
+        return True
+
+    assert soon(is_called_off)
     assert np.array_equal(ferry.to(x[:MIB], "numpy"), x[:MIB].cpu().numpy())
 
 
@@ -215,10 +239,8 @@ def test_many_threads_at_once():
                 wrong.append(index)
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    begin = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not wrong
-    assert time.monotonic() - begin < 60

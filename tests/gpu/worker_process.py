@@ -1,4 +1,4 @@
-"""A worker process that runs code: `Worker("torch").run("answer = 1 + 1")` gives 2."""
+"""A process that serves the functions of worker.py: `Worker("torch").run("total")`."""
 
 from __future__ import annotations
 
@@ -9,60 +9,35 @@ import subprocess
 import sys
 from typing import Any
 
-PRELUDE = """
-import ctypes, os, time
-import numpy as np
-import tensorferry as ferry
-"""
-# The order is the one in which the frameworks live together.
-IMPORTS = {
-    "numpy": "",
-    "torch": "import torch",
-    "cupy": "import cupy",
-    "jax": "import jax, jax.numpy as jnp",
-    "tensorflow": "import torch; import tensorflow as tf",
-}
-# How each makes a tensor on the GPU of a host array `a`, and a host array of a tensor `x`.
-MAKE = {
-    "torch": "torch.from_numpy(a).cuda()",
-    "cupy": "cupy.asarray(a)",
-    "jax": "jax.device_put(a, jax.devices('gpu')[0])",
-    "tensorflow": "tf.constant(a) + tf.constant(0, a.dtype)",
-}
-HOST = {
-    "numpy": "x",
-    "torch": "x.cpu().numpy()",
-    "cupy": "cupy.asnumpy(x)",
-    "jax": "np.asarray(x)",
-    "tensorflow": "x.numpy()",
-}
+from support.subprocesses import HANG_SECONDS, program_path
 
 
 class Worker:
     """A child with a framework, and a pipe to it."""
 
     def __init__(self, framework: str = "numpy", **environment: str) -> None:
-        self.framework = framework
         self.process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, program_path("gpu/worker.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **environment},
         )
-        self.run(PRELUDE + IMPORTS[framework])
+        self.run("start", framework)
 
-    def run(self, code: str) -> Any:
-        """What the code leaves as `answer`; its error, if it raises one."""
-        self.tell(code)
+    def run(self, function: str, *arguments: Any, **options: Any) -> Any:
+        """What a function gives; its error, if it raises one."""
+        self.tell(function, *arguments, **options)
         return self.hear()
 
-    def tell(self, code: str) -> None:
+    def tell(self, function: str, *arguments: Any, **options: Any) -> None:
+        """Has a function called, and does not wait."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.write(json.dumps([function, arguments, options]) + "\n")
         self.process.stdin.flush()
 
     def hear(self) -> Any:
+        """What came of the call that was told."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -71,18 +46,6 @@ class Worker:
         if "error" in told:
             raise AssertionError(told["error"])
         return told["answer"]
-
-    def publish(self, values: str, options: str = "") -> str:
-        """Publishes an array that is given as code, from the GPU; the ticket stays as `ticket`."""
-        self.run(f"a = {values}; x = {MAKE[self.framework]}")
-        return str(self.run(f"ticket = ferry.publish(x, {options}); answer = str(ticket)"))
-
-    def attach(self, ticket: str, options: str = "") -> list[Any]:
-        """Attaches it as `x`; what its own framework says the values are."""
-        code = f"x = ferry.attach({ticket!r}, {self.framework!r}, {options})\n"
-        found = self.run(code + f"answer = np.asarray({HOST[self.framework]}).tolist()")
-        assert isinstance(found, list)
-        return found
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -95,28 +58,4 @@ class Worker:
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
-        # The child runs this file too, without the other files of the tests.
-        from support.subprocesses import HANG_SECONDS
-
         return self.process.wait(timeout=HANG_SECONDS)
-
-
-def serve() -> None:
-    """What the child does."""
-    replies = os.fdopen(os.dup(1), "w")
-    # Frameworks that talk shall not be taken for answers.
-    os.dup2(2, 1)
-    names: dict[str, Any] = {}
-    for line in sys.stdin:
-        names["answer"] = None
-        try:
-            exec(json.loads(line), names)
-            told = {"answer": names["answer"]}
-        except BaseException as error:
-            told = {"error": f"{type(error).__name__}: {error}"}
-        replies.write(json.dumps(told) + "\n")
-        replies.flush()
-
-
-if __name__ == "__main__":
-    serve()
