@@ -15,11 +15,11 @@ import scipy.sparse
 import sparse
 import tensorflow as tf
 import torch
+from support import subprocesses
 from support.share_counts import soon
 from support.tensors_of_callers import min_seconds, refused, tensor
 
 import tensorferry as ferry
-from tensorferry.functions import agnostic
 
 KINDS = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array, "tensorflow": tf.Tensor}
 
@@ -90,18 +90,9 @@ def test_tracing():
 
 
 def test_devices_that_differ():
-    # A tensor on another device, as far as a machine without a GPU can tell.
-    meta = type("Plan", (), {"source": "cupy", "source_device": "cuda:0", "action": "copy"})()
-    origin = agnostic.Origin("numpy", "cpu")
-    with pytest.MonkeyPatch.context() as patch:
-        tree = type("Tree", (), {"parts": [meta]})()
-        patch.setattr(agnostic, "plan", lambda *_: tree)
-        patch.setattr(agnostic, "all_on_device", lambda *_: False)
-        refused(
-            lambda: agnostic._convert_to_origin((np.ones(3),), {}, origin, None, "f"),
-            "numpy tensor on cpu and a cupy tensor on cuda:0",
-            "device=",
-        )
+    """On two CPU devices of JAX. tests/gpu has the same for a host and a GPU."""
+    flags = "--xla_force_host_platform_device_count=2"
+    subprocesses.run_program("front/agnostic_devices.py", XLA_FLAGS=flags)
 
 
 def test_device_asks_for_a_move():
