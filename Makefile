@@ -209,7 +209,7 @@ lint: lint-structure lint-names lint-unsafe lint-rust lint-docs lint-dependencie
 lint-structure: $(VENV)/.stamp-uv
 	$(VENV)/bin/python lints/module_cycles.py $(wildcard crates/*)
 	$(VENV)/bin/python lints/unique_types.py
-	$(VENV)/bin/python lints/inline_programs.py tests/processes tests/stress tests/matrix tests/sparse_tensors tests/files tests/programs
+	$(VENV)/bin/python lints/inline_programs.py
 
 .PHONY: lint-names
 lint-names: $(VENV)/.stamp-uv

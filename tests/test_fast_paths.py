@@ -75,6 +75,7 @@ def test_single_ones_are_off_and_the_others_stay():
 
 # ----- probes that fail
 
+
 def test_probes_that_fail_leave_right_values():
     """All at once, in one child: each is off with its reason, and every value is right."""
     shown = subprocesses.run_program("front/fast_paths_that_fail.py", TENSORFERRY_DISABLE="")

@@ -116,8 +116,8 @@ def test_chunks_and_threads_can_be_set():
     ]
     # Two buffers for each thread.
     assert pinned == [4, 16, 12]
-    done = subprocesses.attempt(
-        "import tensorferry", TENSORFERRY_CHUNK="7", PYTHONWARNINGS="default"
+    done = subprocesses.attempt_program(
+        "front/import_in_order.py", "tensorferry", TENSORFERRY_CHUNK="7", PYTHONWARNINGS="default"
     )
     assert 'TENSORFERRY_CHUNK: "7" is not' in done.stderr
 

@@ -35,11 +35,6 @@ IMPORTS = {
 }
 
 
-def run(code: str, *arguments: str, timeout: float = HANG_SECONDS, **environment: str) -> str:
-    """Runs `code` in a fresh interpreter that must end well and in silence; gives its stdout."""
-    return _stdout(attempt(code, *arguments, timeout=timeout, **environment))
-
-
 def run_program(
     name: str, *arguments: str, timeout: float = HANG_SECONDS, **environment: str
 ) -> str:
@@ -103,11 +98,6 @@ def import_frameworks(*names: str) -> None:
     for name, line in IMPORTS.items():
         if name in names:
             importlib.import_module(line.removeprefix("import "))
-
-
-def imports(*names: str) -> str:
-    """Lines that import these frameworks in an order that works."""
-    return "\n".join(line for name, line in IMPORTS.items() if name in names) + "\n"
 
 
 def stop(process: subprocess.Popen) -> None:

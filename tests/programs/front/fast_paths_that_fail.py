@@ -81,9 +81,9 @@ def array_struct() -> None:
     zeros = np.zeros
 
     class Odd(np.ndarray[Any, Any]):
-        base = property(lambda self: None)  # type: ignore[assignment]
+        base = property(lambda self: None)
 
-    np.zeros = lambda *given, **more: zeros(*given, **more).view(Odd)  # type: ignore[assignment]
+    np.zeros = lambda *given, **more: zeros(*given, **more).view(Odd)  # type: ignore[misc]
     undo.append(lambda: setattr(np, "zeros", zeros))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import sys
+from functools import partial
 
 HIDDEN = ("torch", "jax", "tensorflow", "paddle", "mlx")
 for name in (*HIDDEN, "mlx.core"):
@@ -17,7 +18,7 @@ for name in HIDDEN:
     error = refused(
         ferry.FrameworkNotFoundError,
         ImportError,
-        lambda name=name: ferry.to(array.array("f", [1]), name),  # type: ignore[misc]
+        partial(ferry.to, array.array("f", [1]), name),
     )
     assert isinstance(error, ferry.FerryError)
     assert "pip install" in (error.hint or ""), error

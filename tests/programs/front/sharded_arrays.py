@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -19,7 +21,9 @@ for spec in (PartitionSpec("a"), PartitionSpec(None, "a"), PartitionSpec()):
     got = ferry.to(x, "numpy")
     assert got.dtype == np.float32
     assert (got == want).all(), (spec, got)
-    refused(ferry.CopyRequiredError, BufferError, lambda: ferry.to(x, "numpy", copy=False))
+    refused(
+        ferry.CopyRequiredError, BufferError, partial(ferry.to, x, framework="numpy", copy=False)
+    )
     plan = ferry.plan(x, "numpy")
     assert not plan.shares, plan
     assert "several devices" in str(plan), plan

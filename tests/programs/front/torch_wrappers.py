@@ -146,7 +146,7 @@ STORIES: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     """Runs every story, and prints None or a traceback for each."""
-    refusals.TARGETS = ("numpy", "jax")
+    refusals.TARGETS = ("numpy", "jax")  # type: ignore[assignment]
     results: dict[str, str | None] = {}
     for name, story in STORIES.items():
         try:
