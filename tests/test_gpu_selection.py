@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-CONFTEST = """
-import pytest
-from support.gpu_selection import selection_of, split_quick
+from support.subprocesses import TESTS, program_path
 
-def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true")
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("quick"):
-        items[:], _ = split_quick(items)
-
-def pytest_report_collectionfinish(config):
-    return f"selection: {selection_of(config)}"
-"""
-TESTS = """
-import pytest
-
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-@pytest.mark.parametrize(("source", "target"), [("torch", "jax"), ("jax", "torch")])
-def test_pair(source, target, dtype): ...
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_sizes(size): ...
-
-class TestGroup:
-    @pytest.mark.parametrize("size", [1, 2])
-    def test_sizes(self, size): ...
-
-def test_plain(): ...
-"""
 ALL = {
     *(
         f"test_pair[{pair}-{dtype}]"
@@ -59,8 +31,8 @@ QUICK = {
 
 def collect(folder: Path, *options: str) -> tuple[set[str], str]:
     """The tests that pytest selects, and the selection that a record would name."""
-    (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "test_parts.py").write_text(TESTS)
+    shutil.copy(program_path("front/selection_conftest.py"), folder / "conftest.py")
+    shutil.copy(program_path("front/selection_tests.py"), folder / "test_parts.py")
     command = [
         sys.executable,
         "-m",
@@ -71,9 +43,8 @@ def collect(folder: Path, *options: str) -> tuple[set[str], str]:
         "no:cacheprovider",
         *options,
     ]
-    tests = str(Path(__file__).parent)
     done = subprocess.run(
-        [*command, "-o", f"pythonpath={tests}", "--rootdir", str(folder), str(folder)],
+        [*command, "-o", f"pythonpath={TESTS}", "--rootdir", str(folder), str(folder)],
         cwd=folder,
         capture_output=True,
         text=True,

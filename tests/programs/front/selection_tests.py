@@ -1,0 +1,28 @@
+"""Tests of every form, which are collected and not run. A test installs it as `test_parts`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize(("source", "target"), [("torch", "jax"), ("jax", "torch")])
+def test_pair(source: str, target: str, dtype: str) -> None:
+    """A pair of frameworks with another parameter."""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_sizes(size: int) -> None:
+    """A parameter that is not a framework."""
+
+
+class TestGroup:
+    """A class with a test of the same name."""
+
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_sizes(self, size: int) -> None:
+        """A parameter that is not a framework."""
+
+
+def test_plain() -> None:
+    """A test without parameters."""
