@@ -36,7 +36,7 @@ def test_running_out_of_memory_and_other_failures():
 
 
 def test_bad_interfaces_are_refused():
-    run("bad_interfaces")
+    run("invalid_interfaces")
 
 
 def test_asking_for_what_cannot_be():

@@ -124,4 +124,4 @@ def test_with_eager_execution_off():
 
 def test_eager_execution_that_is_turned_off_later_is_noticed():
     """In threads too, each of which begins with a list of graphs of its own."""
-    subprocesses.run_program("front/graphs_of_tensorflow.py", "eager_execution_turned_off_later")
+    subprocesses.run_program("front/graphs_of_tensorflow.py", "eager_execution_disabled_after_use")

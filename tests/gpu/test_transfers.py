@@ -156,7 +156,7 @@ def test_jobs_leave_others_alone():
     x = numbers(256 * MIB)
     expected = x.cpu()
 
-    def is_watched() -> bool:
+    def is_seen_in_the_middle() -> bool:
         """Whether this thread, which runs Python code, sees a job in the middle."""
         # Into memory that is not pinned, so that the bytes move in chunks.
         out = np.empty(x.shape, np.float32)
@@ -168,7 +168,7 @@ def test_jobs_leave_others_alone():
         return any(0 < number < x.nbytes for number in moved)
 
     # Other load may keep this thread from running. One job of many has to be seen.
-    assert soon(is_watched)
+    assert soon(is_seen_in_the_middle)
 
     async def both():
         return await asyncio.gather(*(wait(ferry.to_async(x[:MIB], "numpy")) for _ in range(4)))

@@ -71,12 +71,12 @@ def abort_after(*modules: str) -> None:
 def abort_before(module: str) -> None:
     """Aborts when this module is imported later."""
 
-    class Watch:
+    class RefusedImport:
         def find_spec(self, name: str, path: object = None, target: object = None) -> None:
             if name == module:
                 os.abort()
 
-    sys.meta_path.insert(0, Watch())
+    sys.meta_path.insert(0, RefusedImport())
 
 
 def abort_with(module: str) -> None:

@@ -46,7 +46,7 @@ def goes_from_mlx_to_numpy(x: Any, framework: object) -> bool:
     return framework == "numpy" and "mlx" in type(x).__module__
 
 
-def give_wrong_values() -> None:
+def give_other_values() -> None:
     """Conversions from MLX to NumPy give other values."""
 
     def to(real: Any, x: Any, framework: Any, **options: Any) -> Any:
@@ -70,7 +70,7 @@ def harm(deed: Callable[[], object]) -> None:
 CHANGES: dict[str, Callable[[], None]] = {
     "hide torch": hide_torch,
     "hide bases": hide_bases,
-    "wrong values": give_wrong_values,
+    "wrong values": give_other_values,
     "crash": lambda: harm(lambda: os.kill(os.getpid(), signal.SIGSEGV)),
     "crash beside tensorflow": lambda: harm(
         lambda: os.abort() if "tensorflow" in sys.modules else None

@@ -175,7 +175,7 @@ def failures() -> None:
 
 
 @case
-def bad_interfaces() -> None:
+def invalid_interfaces() -> None:
     """Descriptions that are wrong in one field are refused, and the error names the field."""
     good = OnGpu(np.ones(4))
     changes: list[tuple[dict[str, Any], str]] = [

@@ -34,7 +34,7 @@ def first_use_in_a_graph() -> None:
 
 
 @case
-def eager_execution_turned_off_later() -> None:
+def eager_execution_disabled_after_use() -> None:
     """Graphs in threads, and eager execution that is turned off, are noticed at the next call."""
     x = np.ones(16, "f4")
     assert ferry.to(x, "tensorflow").shape == (16,)

@@ -68,7 +68,7 @@ def on_host(x: Any) -> np.ndarray[Any, Any]:
     return np.asarray(x)
 
 
-def publish_kept(**options: Any) -> str:
+def publish_tensor(**options: Any) -> str:
     """Publishes the tensor; the ticket is kept."""
     kept["ticket"] = ferry.publish(kept["x"], **options)
     return str(kept["ticket"])
@@ -86,20 +86,20 @@ def start(framework: str) -> None:
 def publish(count: int, **options: Any) -> str:
     """Publishes the numbers from 0 to `count` as float32, from the GPU."""
     kept["x"] = on_gpu(np.arange(count, dtype="float32"))
-    return publish_kept(**options)
+    return publish_tensor(**options)
 
 
 @served
 def publish_again(**options: Any) -> str:
     """Publishes the tensor that was attached."""
-    return publish_kept(**options)
+    return publish_tensor(**options)
 
 
 @served
 def publish_host_memory(count: int) -> str:
     """Publishes the numbers from 0 to `count`, which are in host memory, on the GPU."""
     kept["x"] = np.arange(count, dtype="float32")
-    return publish_kept(device="cuda")
+    return publish_tensor(device="cuda")
 
 
 @served
@@ -111,7 +111,7 @@ def fill(count: int, value: float) -> None:
 @served
 def publish_filled() -> str:
     """Publishes the array of `fill` on the GPU."""
-    return publish_kept(device="cuda")
+    return publish_tensor(device="cuda")
 
 
 @served
@@ -192,7 +192,7 @@ def publish_behind_work(value: float, cycles: int) -> str:
     kept["event"] = torch.cuda.Event()
     kept["event"].record()
     kept["x"].fill_(value)
-    return publish_kept()
+    return publish_tensor()
 
 
 @served
