@@ -8,6 +8,7 @@
 use super::arena::Arena;
 use super::mapping::PAGE_BYTES;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Blocks of this size or more begin at a page, others at a multiple of [`BLOCK_ALIGN_BYTES`].
 pub(crate) const PAGE_ALIGNED_BLOCK_BYTES: usize = 64 << 10;
@@ -33,6 +34,9 @@ impl BlockAllocator {
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<(Arc<Arena>, usize)> {
         let current = self.current.as_mut()?;
         if current.used_bytes > 0 && Arc::strong_count(&current.arena) == 1 {
+            // Counting does not synchronise: without the fence, what another thread did with its block could still be
+            // under way when this one writes the same bytes. Dropping an `Arc` is the other half of the pair.
+            fence(Ordering::Acquire);
             if current.arena.may_be_used_elsewhere() {
                 return None;
             }
