@@ -3,12 +3,17 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement for people")]
 
+#[expect(dead_code, reason = "some calls are for tests")]
+#[path = "../tests/gpus/driver.rs"]
+mod driver;
+
+use driver::Exportable;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tensorferry_core::{DType, Layout};
-use tensorferry_cuda::ipc::{Allocation, GpuArena};
-use tensorferry_cuda::{DeviceBlock, Gpu, Stream, SyncPoint};
-use tensorferry_share::{Attached, PublishOptions, PublishedTensor, Ticket, attach, publish_after};
+use tensorferry_cuda::ipc::GpuArena;
+use tensorferry_cuda::{DeviceBlock, Gpu, Stream};
+use tensorferry_share::{Attached, PublishedTensor, Ticket, attach};
 
 const ROUNDS: usize = 200;
 
@@ -26,8 +31,7 @@ fn timed<T>(call: impl FnOnce() -> T) -> (T, Duration) {
 
 fn attach_ready(ticket: &Ticket) -> Attached {
     let attached = attach(ticket, Duration::from_secs(10)).unwrap();
-    // SAFETY: the default stream.
-    unsafe { attached.ready[0].order(SyncPoint::Stream(Stream::LEGACY)).unwrap() };
+    driver::order_reads(&attached.ready[0]).unwrap();
     attached
 }
 
@@ -67,17 +71,12 @@ fn main() {
                 "own" => GpuArena::new(gpu, bytes).unwrap(),
                 _ => {
                     let block = DeviceBlock::new_exportable(gpu, bytes, Stream::LEGACY).unwrap();
-                    // SAFETY: the block is the owner.
-                    unsafe { Allocation::of(block.data()).unwrap().export(Box::new(block)).unwrap() }
+                    driver::export(Exportable::Block(block.into())).unwrap()
                 }
             });
             let layout = Layout::dense(1, &[bytes as i64]).unwrap();
             let tensors = [PublishedTensor { memory: arena.into(), offset: 0, dtype: DType::UInt8, layout }];
-            let publish = || {
-                let ready = [(gpu, SyncPoint::Stream(Stream::LEGACY))];
-                // SAFETY: the default stream.
-                unsafe { publish_after(&tensors, b"", &PublishOptions::default(), &ready) }.unwrap()
-            };
+            let publish = || driver::publish_after_stream(&tensors, gpu, Stream::LEGACY).unwrap();
             let publication = publish();
             let times: Vec<Duration> = (0..ROUNDS).map(|_| timed(publish).1).collect();
             println!(

@@ -7,7 +7,8 @@ use tensorferry_core::error::HintKey;
 use tensorferry_core::{Error, ErrorKind};
 
 /// A system call failed. The fact ends with the system's own description.
-pub(crate) fn system_error(action: &str, error: &io::Error) -> Error {
+pub(crate) fn system_error(action: &str, error: impl Into<io::Error>) -> Error {
+    let error = error.into();
     let errno = error.raw_os_error();
     // The error keeps the number in a field of its own.
     let text = error.to_string();
@@ -23,7 +24,7 @@ pub(crate) fn system_error(action: &str, error: &io::Error) -> Error {
 
 /// The last system call of this thread failed.
 pub(crate) fn last_system_error(action: &str) -> Error {
-    system_error(action, &io::Error::last_os_error())
+    system_error(action, io::Error::last_os_error())
 }
 
 /// The ticket cannot be used any more.

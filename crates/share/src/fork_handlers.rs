@@ -8,52 +8,63 @@
 //! and connections, and the arena in which the allocator was placing blocks.
 
 use crate::fork_count;
+use crate::libc_calls;
 use crate::memory::registry::{self, Registry};
 use crate::producer::server::{self, Server};
-use std::cell::UnsafeCell;
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-static FORK_GUARDS: ForkGuards = ForkGuards(UnsafeCell::new(None));
 
-/// The guards of both mutexes, from just before a fork to just after it.
-struct ForkGuards(UnsafeCell<Option<(MutexGuard<'static, Server>, MutexGuard<'static, Registry>)>>);
+/// The guards of both mutexes.
+type ForkGuards = (MutexGuard<'static, Server>, MutexGuard<'static, Registry>);
 
-// SAFETY: only the thread that holds both mutexes accesses the cell, and it unlocks them after its last access.
-unsafe impl Sync for ForkGuards {}
+thread_local! {
+    /// The guards of the thread that forks, from just before the fork to just after it. `ManuallyDrop` keeps the
+    /// variable without a destructor, so that accessing it registers and allocates nothing.
+    static FORK_GUARDS: Cell<Option<ManuallyDrop<ForkGuards>>> = const { Cell::new(None) };
+}
+
+fn take_guards() -> Option<ForkGuards> {
+    FORK_GUARDS.take().map(ManuallyDrop::into_inner)
+}
 
 /// Installs the handlers once. A fork between the two lines, while another thread creates the first arena of the
 /// process, is not handled.
 pub(crate) fn install() {
     if !INSTALLED.swap(true, Ordering::AcqRel) {
-        // SAFETY: the functions are static, and are made to run at a fork.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_in_parent), Some(after_in_child)) };
+        libc_calls::at_fork(before_fork, after_in_parent, after_in_child);
     }
 }
 
 extern "C" fn before_fork() {
-    let guards = (server::lock(), registry::lock());
-    // SAFETY: this thread holds both mutexes.
-    unsafe { *FORK_GUARDS.0.get() = Some(guards) };
+    FORK_GUARDS.set(Some(ManuallyDrop::new((server::lock(), registry::lock()))));
 }
 
 extern "C" fn after_in_parent() {
     fork_count::increment();
-    // SAFETY: this thread holds both mutexes since `before_fork`.
-    drop(unsafe { (*FORK_GUARDS.0.get()).take() });
+    drop(take_guards());
 }
 
 extern "C" fn after_in_child() {
     // First, because the drops below may release GPU memory.
     tensorferry_cuda::driver::after_fork();
     fork_count::increment();
-    // SAFETY: as above; the only thread here is the copy of the one that locked them.
-    let Some((mut server, mut registry)) = (unsafe { (*FORK_GUARDS.0.get()).take() }) else { return };
+    let Some((mut server, mut registry)) = take_guards() else { return };
     let current = registry.block_allocator.retire();
-    let abandoned = server.abandon();
+    let mut abandoned = server.abandon();
     drop(registry);
     drop(server);
+    if let Some(epoll) = abandoned.take_epoll() {
+        for descriptor in epoll.descriptors() {
+            // SAFETY: `close` requires that nothing uses the descriptor any more. `epoll` is the server's reference,
+            // which `take_epoll` removed. The only other one is the server thread's, which the child does not have.
+            unsafe { rustix::io::close(descriptor.as_raw_fd()) };
+        }
+    }
     // Dropping arenas locks the registry.
     drop((current, abandoned));
 }

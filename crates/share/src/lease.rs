@@ -1,6 +1,7 @@
 //! Leases: the open connections by which producers hold memory for this process.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use tensorferry_cuda::Gpu;
@@ -28,9 +29,8 @@ impl Lease {
     /// Whether the producer has ended or closed the connection.
     pub(crate) fn is_disconnected(&self) -> bool {
         let Some(connection) = &self.connection else { return true };
-        let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one struct, which lives until the call returns.
-        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+        let mut polled = [PollFd::new(connection, PollFlags::RDHUP)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
 
     /// The number of leases that this process holds.

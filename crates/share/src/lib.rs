@@ -9,12 +9,13 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `system`, `socket` | wrappers of system calls; descriptors over a Unix socket |
+//! | `libc_calls`, `system`, `socket` | wrappers of system calls; descriptors over a Unix socket |
 //! | `memory` | arenas in sealed memfds, blocks in them, and the registry of what is mapped |
 //! | [`protocol`] | the request and the reply on the socket, with all checks |
 //! | `ticket`, `lease` | what a consumer needs to attach, and what holds the memory for it |
 //! | `producer` | publications, and the server thread that delivers them |
 //! | `consumer` | attaching a ticket |
+//! | `stream_order` | publishing and attaching in the order of GPU work |
 //! | `fork_handlers` | what happens to all of this at a fork |
 
 mod base64;
@@ -25,10 +26,12 @@ mod fork_count;
 mod fork_handlers;
 pub mod hints;
 mod lease;
+mod libc_calls;
 mod memory;
 mod producer;
 pub mod protocol;
 mod socket;
+mod stream_order;
 mod system;
 mod ticket;
 
@@ -41,8 +44,9 @@ pub use memory::arena::Arena;
 pub use memory::arena_block::{ArenaBlock, release_idle};
 pub use memory::registry::find_arena;
 pub use memory::shared_memory::SharedMemory;
-pub use producer::publication::{Publication, publish, publish_after};
+pub use producer::publication::Publication;
 pub use producer::publish_options::{PublishOptions, PublishedTensor};
 pub use producer::server_thread::shut_down;
 pub use protocol::TreeStructure;
+pub use stream_order::{publish, publish_after};
 pub use ticket::Ticket;

@@ -27,7 +27,7 @@ use crate::protocol::{
 };
 use crate::system;
 use crate::ticket::{Ticket, is_producer_alive};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tensorferry_core::fallible::{try_collect, try_reserve};
@@ -67,7 +67,7 @@ pub fn attach_cancellable(
 ) -> Result<Attached> {
     let deadline = Deadline::new(timeout, check_cancelled);
     let connection = connect(ticket, &deadline)?;
-    let peer = system::peer_credentials(connection.as_raw_fd())?;
+    let peer = system::peer_credentials(connection.as_fd())?;
     if peer.user != system::user_id() {
         return Err(other_user(format!("the socket of {ticket} belongs to another user")));
     }
@@ -111,9 +111,9 @@ fn map_delivery(delivery: Delivery, descriptors: Vec<OwnedFd>, connection: Owned
         let memory = memories.get(tensor.memory as usize).cloned();
         let memory = memory.ok_or_else(|| protocol_error("a tensor has an unknown memory"))?;
         // Decoding has checked the offset against the announced length, and mapping has checked that length.
-        let data = memory.data().wrapping_add(tensor.offset as usize);
+        let offset = tensor.offset as usize;
         let (dtype, layout, lease) = (tensor.dtype, tensor.layout, lease.clone());
-        Ok(AttachedTensor { data, dtype, layout, memory, lease })
+        Ok(AttachedTensor { offset, dtype, layout, memory, lease })
     };
     let tensors = try_collect(delivery.tensors.into_iter().map(attached_tensor))?;
     let ready = gpus.into_iter().zip(&delivery.gpus).map(|(gpu, description)| {

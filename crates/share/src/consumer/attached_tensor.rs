@@ -7,9 +7,18 @@ use tensorferry_core::device::Device;
 use tensorferry_core::{Access, DType, Layout};
 
 /// A tensor in memory of another process. It keeps the memory mapped, and the lease on it.
+///
+/// Only [`attach`](crate::attach) creates one, after it has checked the offset and the layout against the memory:
+///
+/// ```compile_fail,E0616
+/// # fn move_outside(mut tensor: tensorferry_share::AttachedTensor) {
+/// tensor.offset += 1 << 40;
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct AttachedTensor {
-    pub(super) data: *mut u8,
+    /// The offset in the memory of the element with index zero in every dimension.
+    pub(super) offset: usize,
     pub(super) dtype: DType,
     pub(super) layout: Layout,
     // Dropped before the lease: the memory is unmapped when the lease ends.
@@ -17,15 +26,10 @@ pub struct AttachedTensor {
     pub(super) lease: Arc<Lease>,
 }
 
-// SAFETY: the pointer is only an address here, into memory that `memory` keeps mapped; see `Arena`.
-unsafe impl Send for AttachedTensor {}
-// SAFETY: as above; nothing here changes through a shared reference.
-unsafe impl Sync for AttachedTensor {}
-
 impl AttachedTensor {
     /// The address of the element with index zero in every dimension.
     pub fn data(&self) -> *mut u8 {
-        self.data
+        self.memory.data().wrapping_add(self.offset)
     }
 
     /// The element type.

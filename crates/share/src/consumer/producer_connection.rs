@@ -1,15 +1,14 @@
 //! The connection to a producer: connecting, sending the request and receiving the reply before a deadline.
 
 use super::ticket_errors::{connection_closed, connection_failed, stale};
-use crate::errors::{
-    last_system_error, other_user, producer_timed_out, protocol_error, system_error, ticket_rejected,
-};
+use crate::errors::{other_user, producer_timed_out, protocol_error, system_error, ticket_rejected};
 use crate::protocol::{FrameKind, HEADER_BYTES, MAX_MEMORIES, Reply, read_header};
 use crate::socket;
 use crate::ticket::{Ticket, is_producer_alive};
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::Result;
@@ -50,70 +49,49 @@ impl<'a> Deadline<'a> {
 
 /// Connects to the producer of a ticket.
 pub(super) fn connect(ticket: &Ticket, deadline: &Deadline<'_>) -> Result<OwnedFd> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the call creates a descriptor and accesses no memory.
-    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
-    if socket < 0 {
-        return Err(last_system_error("cannot create a socket"));
-    }
-    // SAFETY: the call just created the descriptor, and nothing else owns it.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    // SAFETY: all fields are integers, for which zero is valid.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // The path of a ticket is shorter than this array, whose last byte stays zero.
-    for (to, &from) in address.sun_path.iter_mut().zip(ticket.path().as_os_str().as_bytes()) {
-        *to = from as libc::c_char;
-    }
-    let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|error| system_error("cannot create a socket", error))?;
+    let failed = |error| system_error("cannot connect to the producer", error);
+    let address = SocketAddrUnix::new(ticket.path()).map_err(failed)?;
     loop {
-        // SAFETY: the address lives until the call returns, and has that length.
-        let status = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
-        if status == 0 {
-            return Ok(socket);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EISCONN) => return Ok(socket),
-            Some(libc::EINTR) => (deadline.check_cancelled)()?,
+        let Err(error) = rustix::net::connect(&socket, &address) else { return Ok(socket) };
+        match error {
+            Errno::ISCONN => return Ok(socket),
+            Errno::INTR => (deadline.check_cancelled)()?,
             // The producer's queue is full, and no event tells when it is not.
-            Some(libc::EAGAIN) => {
+            Errno::AGAIN => {
                 deadline.remaining()?;
                 thread::sleep(CONNECT_RETRY_PAUSE);
                 (deadline.check_cancelled)()?;
             }
-            Some(libc::ENOENT | libc::ECONNREFUSED | libc::ENOTDIR) if !is_producer_alive(ticket) => {
+            Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR if !is_producer_alive(ticket) => {
                 return Err(stale(ticket));
             }
-            Some(libc::ENOENT | libc::ECONNREFUSED | libc::ENOTDIR) => {
+            Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR => {
                 let fact = format!("{ticket} is unreachable: its producer no longer listens");
                 return Err(ticket_rejected(fact));
             }
-            Some(libc::EACCES | libc::EPERM) => {
+            Errno::ACCESS | Errno::PERM => {
                 return Err(other_user(format!("{ticket} belongs to another user")));
             }
-            _ => return Err(system_error("cannot connect to the producer", &error)),
+            _ => return Err(failed(error)),
         }
     }
 }
 
 /// Waits until the connection can be read or written, or has ended.
-fn wait(connection: &OwnedFd, events: i16, deadline: &Deadline<'_>) -> Result<()> {
+fn wait(connection: &OwnedFd, events: PollFlags, deadline: &Deadline<'_>) -> Result<()> {
     loop {
         // A signal that arrives just before `poll` does not interrupt it, so every single wait is short.
         let remaining = deadline.remaining()?.unwrap_or(CANCEL_CHECK_INTERVAL).min(CANCEL_CHECK_INTERVAL);
-        let milliseconds = i32::try_from(remaining.as_millis() + 1).unwrap_or(i32::MAX);
-        let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events, revents: 0 };
-        // SAFETY: one struct, which lives until the call returns.
-        let status = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
-        if status > 0 {
-            return Ok(());
+        // Rounded up, so that the deadline has passed when the last wait returns.
+        let wait = Timespec { tv_sec: 0, tv_nsec: (remaining.as_millis() as i64 + 1) * 1_000_000 };
+        match rustix::event::poll(&mut [PollFd::new(connection, events)], Some(&wait)) {
+            Ok(0) | Err(Errno::INTR) => (deadline.check_cancelled)()?,
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(system_error("cannot wait for the producer", error)),
         }
-        let error = io::Error::last_os_error();
-        if status < 0 && error.kind() != io::ErrorKind::Interrupted {
-            return Err(system_error("cannot wait for the producer", &error));
-        }
-        (deadline.check_cancelled)()?;
     }
 }
 
@@ -125,17 +103,13 @@ pub(super) fn send(
     ticket: &Ticket,
 ) -> Result<()> {
     while !bytes.is_empty() {
-        match socket::send(connection.as_raw_fd(), bytes, &[]) {
+        match socket::send(connection, bytes, &[]) {
             Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(connection, libc::POLLOUT, deadline)?;
-            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait(connection, PollFlags::OUT, deadline)?,
             // A producer may reject a consumer before it has read the request. Its reply can still be received.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => {
-                return Ok(());
-            }
-            Err(error) => return Err(connection_failed(ticket, &error)),
+            Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
+            Err(error) => return Err(connection_failed(ticket, error)),
         }
     }
     Ok(())
@@ -152,18 +126,14 @@ pub(super) fn receive(
     let mut fill = |bytes: &mut [u8]| {
         let mut filled = 0;
         while filled < bytes.len() {
-            match socket::receive(connection.as_raw_fd(), &mut bytes[filled..], descriptors) {
+            match socket::receive(connection, &mut bytes[filled..], descriptors) {
                 Ok(0) => return Err(connection_closed(ticket)),
                 Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::INTR) => {}
                 // Most replies arrive sooner than a sleeping thread wakes up.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && begin.elapsed() < YIELD_TIME => {
-                    thread::yield_now();
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait(connection, libc::POLLIN, deadline)?;
-                }
-                Err(error) => return Err(connection_failed(ticket, &error)),
+                Err(Errno::AGAIN) if begin.elapsed() < YIELD_TIME => thread::yield_now(),
+                Err(Errno::AGAIN) => wait(connection, PollFlags::IN, deadline)?,
+                Err(error) => return Err(connection_failed(ticket, error)),
             }
             if descriptors.len() > MAX_MEMORIES {
                 let fact = format!("the producer sent more than {MAX_MEMORIES} descriptors");

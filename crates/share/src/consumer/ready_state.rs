@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::Result;
+use tensorferry_cuda::Gpu;
 use tensorferry_cuda::ipc::RemoteEvent;
-use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// How long the host spins for the producer's GPU work, and how long it sleeps at a time after that.
 const SPIN_TIME: Duration = Duration::from_micros(50);
@@ -15,10 +15,10 @@ const SPIN_TIME: Duration = Duration::from_micros(50);
 /// When the attached tensors on one GPU are ready.
 #[derive(Debug)]
 pub struct ReadyState {
-    pub(super) gpu: &'static Gpu,
-    pub(super) event: Option<RemoteEvent>,
+    pub(crate) gpu: &'static Gpu,
+    pub(crate) event: Option<RemoteEvent>,
     // Dropped after the event: the producer destroys its own event when the lease ends.
-    pub(super) lease: Arc<Lease>,
+    pub(crate) lease: Arc<Lease>,
 }
 
 impl ReadyState {
@@ -53,20 +53,5 @@ impl ReadyState {
             }
         }
         Ok(())
-    }
-
-    /// Makes work that is queued at `after` from now on wait until the tensors are ready.
-    ///
-    /// A stream that waits for a producer which is then killed in the middle of its work waits forever, and so does
-    /// everything that waits for that stream (H200, driver 580). [`ReadyState::wait`] does not.
-    ///
-    /// # Errors
-    /// The device fails, or the stream is being captured while the tensors are not ready.
-    ///
-    /// # Safety
-    /// The stream is alive, and belongs to this GPU or is a default stream.
-    pub unsafe fn order(&self, after: SyncPoint) -> Result<()> {
-        // SAFETY: the caller's contract.
-        self.event.as_ref().map_or(Ok(()), |event| unsafe { event.order(after) })
     }
 }

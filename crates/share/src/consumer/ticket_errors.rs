@@ -4,7 +4,7 @@ use crate::errors::{system_error, ticket_rejected};
 use crate::hints;
 use crate::protocol::RejectReason;
 use crate::ticket::{Ticket, is_producer_alive};
-use std::io;
+use rustix::io::Errno;
 use tensorferry_core::{Error, ErrorKind};
 
 /// Characters of the producer's text that a message contains at most.
@@ -25,10 +25,10 @@ pub(super) fn connection_closed(ticket: &Ticket) -> Error {
 }
 
 /// Sending or receiving failed.
-pub(super) fn connection_failed(ticket: &Ticket, error: &io::Error) -> Error {
-    match error.raw_os_error() {
-        Some(libc::EPIPE | libc::ECONNRESET) => connection_closed(ticket),
-        Some(libc::EMFILE) => system_error("no descriptor left for the memory of the producer", error),
+pub(super) fn connection_failed(ticket: &Ticket, error: Errno) -> Error {
+    match error {
+        Errno::PIPE | Errno::CONNRESET => connection_closed(ticket),
+        Errno::MFILE => system_error("no descriptor left for the memory of the producer", error),
         _ => system_error("the connection to the producer failed", error),
     }
 }

@@ -24,7 +24,7 @@
 use super::mapping::Mapping;
 use crate::fork_count;
 use crate::system::{self, FileId};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use tensorferry_core::Access;
 
@@ -63,9 +63,9 @@ impl Arena {
         self.is_own
     }
 
-    /// The descriptor, which is open for as long as the arena lives.
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.mapping.descriptor().as_raw_fd()
+    /// The descriptor of the memory.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.mapping.descriptor().as_fd()
     }
 
     pub(crate) fn file_id(&self) -> FileId {

@@ -11,6 +11,14 @@ const SMALL_BLOCK_ARENA_BYTES: usize = 64 << 20;
 const OWN_ARENA_BLOCK_BYTES: usize = 16 << 20;
 
 /// A part of an arena that no other block overlaps. Its content is zeros or the bytes of an earlier tensor.
+///
+/// Only [`ArenaBlock::new`] creates one, so that no two overlap:
+///
+/// ```compile_fail,E0451
+/// # fn overlap(block: tensorferry_share::ArenaBlock) -> tensorferry_share::ArenaBlock {
+/// tensorferry_share::ArenaBlock { arena: block.arena().clone(), offset: 0, bytes: 64 }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ArenaBlock {
     arena: Arc<Arena>,

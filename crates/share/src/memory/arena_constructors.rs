@@ -40,22 +40,25 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::BorrowedFd;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn memory_is_mapped_once() {
         let arena = Arena::new(100).unwrap();
         assert!(arena.is_own() && arena.bytes() == 4096);
-        // SAFETY: the arena keeps its descriptor open.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(arena.descriptor()) }.try_clone_to_owned().unwrap();
+        let descriptor = arena.descriptor().try_clone_to_owned().unwrap();
         let again = Arena::attach(&descriptor, 4096, Access::ReadWrite).unwrap();
         assert!(Arc::ptr_eq(&arena, &again));
         let read_only = Arena::attach(&descriptor, 10, Access::ReadOnly).unwrap();
         assert!(read_only.data() != arena.data() && arena.may_be_used_elsewhere());
-        // SAFETY: one byte of memory that is mapped twice, in one thread.
-        unsafe {
-            arena.data().write_volatile(7);
-            assert_eq!(read_only.data().read_volatile(), 7);
+        // Both mappings show the same file.
+        File::from(descriptor).write_all_at(&[7], 0).unwrap();
+        let memory = File::open("/proc/self/mem").unwrap();
+        for mapped in [&arena, &read_only] {
+            let mut byte = [0];
+            memory.read_exact_at(&mut byte, mapped.data() as u64).unwrap();
+            assert_eq!(byte, [7]);
         }
         drop(read_only);
         assert!(!arena.may_be_used_elsewhere());

@@ -5,8 +5,10 @@ use super::publication_record::Published;
 use super::rejection;
 use super::reply_sender::{ReplySender, SendProgress};
 use crate::protocol::{AttachRequest, FrameKind, HEADER_BYTES, REQUEST_BYTES, RejectReason, read_header};
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,13 +56,13 @@ impl Connection {
     }
 
     /// The epoll events to wait for. The end of the connection is always reported.
-    pub(super) fn events(&self) -> i32 {
+    pub(super) fn events(&self) -> EventFlags {
         match &self.state {
-            ConnectionState::ReceivingRequest { .. } => libc::EPOLLIN,
-            ConnectionState::SendingReply(sender) if !sender.is_paused() => libc::EPOLLOUT,
+            ConnectionState::ReceivingRequest { .. } => EventFlags::IN,
+            ConnectionState::SendingReply(sender) if !sender.is_paused() => EventFlags::OUT,
             // A paused sender waits for descriptors to arrive, not for the socket.
             ConnectionState::SendingReply(_) | ConnectionState::Leased(_) | ConnectionState::Done => {
-                libc::EPOLLRDHUP
+                EventFlags::RDHUP
             }
         }
     }
@@ -145,20 +147,13 @@ impl Connection {
 
 fn receive_request(socket: &OwnedFd, bytes: &mut [u8; REQUEST_BYTES], filled: &mut usize) -> Progress {
     loop {
-        let rest = &mut bytes[*filled..];
         // `recv` has no control buffer: the kernel closes descriptors that a consumer has no reason to send.
-        // SAFETY: the pointer and the length describe `rest`, which may be written.
-        let got = unsafe { libc::recv(socket.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), 0) };
-        match got {
-            0 => return Progress::Closed,
-            1.. => *filled += got as usize,
-            _ => {
-                return match io::Error::last_os_error().kind() {
-                    io::ErrorKind::Interrupted => continue,
-                    io::ErrorKind::WouldBlock => Progress::Waiting,
-                    _ => Progress::Closed,
-                };
-            }
+        match rustix::net::recv(socket, &mut bytes[*filled..], RecvFlags::empty()) {
+            Ok((0, _)) => return Progress::Closed,
+            Ok((count, _)) => *filled += count,
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => return Progress::Waiting,
+            Err(_) => return Progress::Closed,
         }
         let header = bytes[..*filled].first_chunk::<HEADER_BYTES>();
         if header.is_some_and(|header| read_header(header, FrameKind::Request).is_err()) {

@@ -5,6 +5,7 @@
 
 use super::connection::Connection;
 use super::epoll::Epoll;
+use rustix::event::epoll::EventFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use std::time::Instant;
 /// A connection and the events for which it is registered.
 struct TableEntry {
     connection: Connection,
-    events: i32,
+    events: EventFlags,
 }
 
 pub(crate) struct ConnectionTable {

@@ -5,8 +5,9 @@
 
 use super::accept::{accept, is_same_user, reject};
 use super::rejection;
-use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 
 pub(super) struct FdReserve(Option<OwnedFd>);
 
@@ -28,10 +29,7 @@ impl FdReserve {
     /// Opens the spare descriptor, if the system has one left.
     pub(super) fn refill(&mut self) {
         if self.0.is_none() {
-            // SAFETY: the call creates a descriptor and accesses no memory.
-            let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-            // SAFETY: the call just created the descriptor, and nothing else owns it.
-            self.0 = (made >= 0).then(|| unsafe { OwnedFd::from_raw_fd(made) });
+            self.0 = eventfd(0, EventfdFlags::CLOEXEC).ok();
         }
     }
 
@@ -41,11 +39,11 @@ impl FdReserve {
     }
 
     /// Handles an error of `accept`.
-    pub(super) fn handle_accept_error(&mut self, listener: &OwnedFd, error: &io::Error) -> AcceptFailure {
-        match error.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE) if self.0.take().is_some() => {
+    pub(super) fn handle_accept_error(&mut self, listener: &OwnedFd, error: Errno) -> AcceptFailure {
+        match error {
+            Errno::MFILE | Errno::NFILE if self.0.take().is_some() => {
                 let next = accept(listener).map(|socket| {
-                    let rejection = rejection::no_descriptor(error.raw_os_error());
+                    let rejection = rejection::no_descriptor(Some(error.raw_os_error()));
                     if let Some((reason, text)) = rejection.filter(|_| is_same_user(&socket)) {
                         reject(&socket, reason, &text);
                     }
@@ -53,12 +51,12 @@ impl FdReserve {
                 self.refill();
                 match next {
                     Ok(()) => AcceptFailure::Rejected,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => AcceptFailure::QueueEmpty,
+                    Err(Errno::AGAIN) => AcceptFailure::QueueEmpty,
                     // Another thread has taken the descriptor.
                     Err(_) => AcceptFailure::Blocked,
                 }
             }
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => AcceptFailure::Blocked,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => AcceptFailure::Blocked,
             _ => AcceptFailure::QueueEmpty,
         }
     }

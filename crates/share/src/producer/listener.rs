@@ -3,6 +3,7 @@
 use super::epoll::{Epoll, LISTENER_TOKEN};
 use super::socket_dir::SocketDir;
 use crate::errors::system_error;
+use rustix::event::epoll::EventFlags;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -21,19 +22,23 @@ impl Listener {
     /// Listens in a new directory. `start_time` is that of this process.
     pub(super) fn new(epoll: &Epoll, start_time: u64) -> Result<Self> {
         let dir = SocketDir::new(start_time)?;
-        let failed = |error| system_error("cannot create the socket of the server", &error);
+        let failed = |error| system_error("cannot create the socket of the server", error);
         let path = dir.socket_path();
         let socket = UnixListener::bind(&path).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let socket = socket.into();
-        epoll.add(&socket, libc::EPOLLIN, LISTENER_TOKEN).map_err(failed)?;
+        epoll.add(&socket, EventFlags::IN, LISTENER_TOKEN).map_err(failed)?;
         Ok(Self { socket, is_enabled: true, _dir: dir, path })
     }
 
     /// Enables or disables the report of new connections.
     pub(super) fn set_enabled(&mut self, epoll: &Epoll, is_enabled: bool) {
         if self.is_enabled != is_enabled {
-            epoll.modify(&self.socket, if is_enabled { libc::EPOLLIN } else { 0 }, LISTENER_TOKEN);
+            epoll.modify(
+                &self.socket,
+                if is_enabled { EventFlags::IN } else { EventFlags::empty() },
+                LISTENER_TOKEN,
+            );
             self.is_enabled = is_enabled;
         }
     }

@@ -6,19 +6,17 @@ use crate::memory::shared_memory::SharedMemory;
 use crate::protocol::{ExportDescription, GpuDescription, MemoryDescription, MemoryLocation};
 use std::sync::Arc;
 use tensorferry_core::Result;
+use tensorferry_cuda::Gpu;
 use tensorferry_cuda::ipc::{ExportHandle, ReadyEvent};
-use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// GPUs with their descriptions.
 type DescribedGpus = Vec<(&'static Gpu, GpuDescription)>;
 
-/// Describes the GPUs of these memories, and records an event on each GPU whose work consumers must wait for.
-///
-/// # Safety
-/// As [`crate::publish_after`].
-pub(super) unsafe fn describe_gpus(
+/// Describes the GPUs of these memories. `record` records the event on a GPU for which consumers must wait, if there
+/// is one.
+pub(super) fn describe_gpus(
     memories: &[SharedMemory],
-    ready_after: &[(&'static Gpu, SyncPoint)],
+    mut record: impl FnMut(&'static Gpu) -> Result<Option<Arc<ReadyEvent>>>,
 ) -> Result<(DescribedGpus, Vec<Arc<ReadyEvent>>)> {
     let (mut gpus, mut events): (DescribedGpus, _) = (Vec::new(), Vec::new());
     for memory in memories {
@@ -27,10 +25,7 @@ pub(super) unsafe fn describe_gpus(
         if gpus.iter().any(|(other, _)| std::ptr::eq(*other, gpu)) {
             continue;
         }
-        let sync_points = ready_after.iter().filter(|(other, _)| std::ptr::eq(*other, gpu));
-        let sync_points: Vec<SyncPoint> = sync_points.map(|(_, sync_point)| *sync_point).collect();
-        // SAFETY: the caller's contract.
-        let event = unsafe { ReadyEvent::after(gpu, &sync_points)? };
+        let event = record(gpu)?;
         gpus.push((
             gpu,
             GpuDescription { uuid: gpu.uuid()?.0, event: event.as_ref().map(|event| *event.handle()) },

@@ -1,4 +1,4 @@
-//! Publishing tensors, and the handle of a publication.
+//! Publications: creating them from tensors and recorded events, and their handle.
 
 use super::memory_descriptions::{describe_gpus, describe_memory};
 use super::publication_record::{ExpectedConsumers, Published, Usage};
@@ -18,7 +18,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tensorferry_core::fallible::{try_copy, try_push, try_reserve};
 use tensorferry_core::{Access, ErrorKind, Result};
-use tensorferry_cuda::{Gpu, SyncPoint};
+use tensorferry_cuda::Gpu;
+use tensorferry_cuda::ipc::ReadyEvent;
 
 /// Tensors that consumers may attach until this is dropped.
 ///
@@ -70,45 +71,15 @@ impl Drop for Publication {
     }
 }
 
-/// Publishes tensors with an encoded tree structure of at most 16 MiB.
-///
-/// Consumers wait for all work that this process has queued on the GPUs of the tensors until now. Callers that know the
-/// streams use [`publish_after`].
+/// Publishes tensors. `record` records the event on a GPU for which consumers must wait, if there is one.
 ///
 /// # Errors
-/// - A tensor exceeds its memory, or the reply exceeds a limit.
-/// - Memory that was attached as read-only is published as writable.
-/// - GPU memory that cannot be protected is published as read-only ([`SharedMemory::can_be_read_only`]).
-/// - The system or the driver fails.
-pub fn publish(
+/// As [`crate::publish`], and those of `record`.
+pub(crate) fn publish_recorded(
     tensors: &[PublishedTensor],
     structure: &[u8],
     options: &PublishOptions,
-) -> Result<Publication> {
-    let mut ready_after: Vec<(&'static Gpu, SyncPoint)> = Vec::new();
-    for tensor in tensors {
-        if let SharedMemory::Gpu(arena) = &tensor.memory
-            && !ready_after.iter().any(|(gpu, _)| std::ptr::eq(*gpu, arena.gpu()))
-        {
-            ready_after.push((arena.gpu(), SyncPoint::AllStreams));
-        }
-    }
-    // SAFETY: no stream is named.
-    unsafe { publish_after(tensors, structure, options, &ready_after) }
-}
-
-/// As [`publish`], but consumers wait only for the work that is queued at these sync points until now.
-///
-/// # Errors
-/// As [`publish`], and if a stream is being captured.
-///
-/// # Safety
-/// The streams are alive, and belong to their GPU or are default streams.
-pub unsafe fn publish_after(
-    tensors: &[PublishedTensor],
-    structure: &[u8],
-    options: &PublishOptions,
-    ready_after: &[(&'static Gpu, SyncPoint)],
+    record: impl FnMut(&'static Gpu) -> Result<Option<Arc<ReadyEvent>>>,
 ) -> Result<Publication> {
     let (mut memories, mut owners): (Vec<SharedMemory>, Vec<SharedMemory>) = (Vec::new(), Vec::new());
     let mut indices = BTreeMap::new();
@@ -125,8 +96,7 @@ pub unsafe fn publish_after(
     }
     // Equal keys of host memory are the same arena, which needs no further owner.
     owners.retain(|memory| matches!(memory, SharedMemory::Gpu(_)));
-    // SAFETY: the caller's contract.
-    let (gpus, events) = unsafe { describe_gpus(&memories, ready_after)? };
+    let (gpus, events) = describe_gpus(&memories, record)?;
     let delivery = Delivery {
         access: options.access,
         memories: memories.iter().map(|memory| describe_memory(memory, &gpus)).collect::<Result<_>>()?,

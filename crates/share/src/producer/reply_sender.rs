@@ -6,8 +6,8 @@ use crate::memory::shared_memory::SharedMemory;
 use crate::protocol::RejectReason;
 use crate::socket::{self, MAX_DESCRIPTORS_PER_SEND};
 use crate::system;
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tensorferry_core::Access;
 
@@ -24,12 +24,32 @@ const MAX_BYTES_PER_STEP: usize = 512 << 10;
 
 enum OutgoingReply {
     Rejection(Vec<u8>),
-    Delivery {
-        grant: LeaseGrant,
-        descriptors: Vec<RawFd>,
-        /// Descriptors that were opened for this consumer.
-        _reopened: Vec<OwnedFd>,
-    },
+    Delivery { grant: LeaseGrant, descriptors: Vec<OutgoingDescriptor> },
+}
+
+/// A descriptor of a delivery.
+enum OutgoingDescriptor {
+    /// That of a memory of the publication, by its index.
+    Memory(usize),
+    /// One that was opened for this consumer.
+    Reopened(OwnedFd),
+}
+
+impl OutgoingDescriptor {
+    /// The descriptor; `None` for memory without one.
+    fn borrow<'a>(&'a self, memories: &'a [SharedMemory]) -> Option<BorrowedFd<'a>> {
+        match self {
+            Self::Reopened(descriptor) => Some(descriptor.as_fd()),
+            Self::Memory(index) => descriptor_of(memories.get(*index)?),
+        }
+    }
+}
+
+fn descriptor_of(memory: &SharedMemory) -> Option<BorrowedFd<'_>> {
+    match memory {
+        SharedMemory::Host(arena) => Some(arena.descriptor()),
+        SharedMemory::Gpu(arena) => arena.export_handle().descriptor(),
+    }
 }
 
 /// Retries after `ETOOMANYREFS`.
@@ -114,11 +134,12 @@ impl ReplySender {
     }
 
     /// Sends as much as the socket accepts, up to [`MAX_BYTES_PER_STEP`].
-    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<SendProgress> {
-        let (bytes, descriptors) = match &self.reply {
-            OutgoingReply::Rejection(bytes) => (&bytes[..], &[][..]),
-            OutgoingReply::Delivery { grant, descriptors, .. } => {
-                (&grant.published().encoded_reply[..], &descriptors[..])
+    pub(super) fn send(&mut self, socket: &OwnedFd) -> rustix::io::Result<SendProgress> {
+        let (bytes, descriptors, memories) = match &self.reply {
+            OutgoingReply::Rejection(bytes) => (&bytes[..], &[][..], &[][..]),
+            OutgoingReply::Delivery { grant, descriptors } => {
+                let published = grant.published();
+                (&published.encoded_reply[..], &descriptors[..], &published.memories[..])
             }
         };
         let step_end = bytes.len().min(self.sent_bytes + MAX_BYTES_PER_STEP);
@@ -127,17 +148,16 @@ impl ReplySender {
             let batch = &rest[..rest.len().min(MAX_DESCRIPTORS_PER_SEND)];
             // Each batch except the last goes with one byte. The description of a memory has more than one.
             let end = if rest.len() > batch.len() { self.sent_bytes + 1 } else { step_end };
-            match socket::send(socket.as_raw_fd(), &bytes[self.sent_bytes..end], batch) {
+            let borrowed: Vec<BorrowedFd<'_>> = batch.iter().filter_map(|one| one.borrow(memories)).collect();
+            match socket::send(socket, &bytes[self.sent_bytes..end], &borrowed) {
                 Ok(count) => {
                     self.sent_bytes += count;
                     self.sent_descriptors += batch.len();
                     self.retry = None;
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(SendProgress::Partial),
-                Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
-                    return Ok(SendProgress::TooManyInFlight);
-                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(SendProgress::Partial),
+                Err(Errno::TOOMANYREFS) => return Ok(SendProgress::TooManyInFlight),
                 Err(error) => return Err(error),
             }
         }
@@ -158,8 +178,8 @@ impl ReplySender {
 /// Collects the descriptors of a delivery. Read-only host memory is reopened as read-only for this consumer;
 /// read-only GPU memory is mapped as such by the consumer.
 fn prepare_delivery(grant: LeaseGrant) -> Result<OutgoingReply, Rejection> {
-    let (mut descriptors, mut reopened) = (Vec::new(), Vec::new());
-    for memory in &grant.published().memories {
+    let mut descriptors = Vec::new();
+    for (index, memory) in grant.published().memories.iter().enumerate() {
         match memory {
             SharedMemory::Host(arena) if grant.published().access == Access::ReadOnly => {
                 let opened = system::reopen(arena.descriptor(), Access::ReadOnly).map_err(|error| {
@@ -168,14 +188,11 @@ fn prepare_delivery(grant: LeaseGrant) -> Result<OutgoingReply, Rejection> {
                 })?;
                 // The descriptor may be in flight for longer than this process holds the memory, or lives.
                 system::lock_shared(&opened);
-                descriptors.push(opened.as_raw_fd());
-                reopened.push(opened);
+                descriptors.push(OutgoingDescriptor::Reopened(opened));
             }
-            SharedMemory::Host(arena) => descriptors.push(arena.descriptor()),
-            SharedMemory::Gpu(arena) => {
-                descriptors.extend(arena.export_handle().descriptor().map(|fd| fd.as_raw_fd()))
-            }
+            // Legacy GPU memory has no descriptor.
+            _ => descriptors.extend(descriptor_of(memory).map(|_| OutgoingDescriptor::Memory(index))),
         }
     }
-    Ok(OutgoingReply::Delivery { grant, descriptors, _reopened: reopened })
+    Ok(OutgoingReply::Delivery { grant, descriptors })
 }

@@ -22,7 +22,6 @@ use super::listener::Listener;
 use super::publication_record::Published;
 use super::publication_table::{PublicationTable, TableEntry};
 use crate::protocol::RejectReason;
-use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,7 +55,7 @@ pub(super) struct RunningServer {
 pub(crate) struct Server {
     pub(super) running: Option<RunningServer>,
     /// Created with the first publication, and kept until the process ends.
-    pub(super) epoll: Option<Epoll>,
+    pub(super) epoll: Option<&'static Epoll>,
     publications: PublicationTable,
     connections: ConnectionTable,
     accept_paused_until: Option<Instant>,
@@ -107,7 +106,7 @@ impl Server {
     /// Wakes the thread if its next deadline has changed.
     fn wake_if(&self, is_earlier: bool) {
         if is_earlier {
-            self.epoll.iter().for_each(Epoll::wake);
+            self.epoll.into_iter().for_each(Epoll::wake);
         }
     }
 
@@ -132,13 +131,19 @@ impl Server {
         self.publications.remove(id)
     }
 
-    /// For the child of a fork: leaves everything to the parent. Dropping the result closes the child's copies.
+    /// For the child of a fork: leaves everything to the parent. Dropping the result closes the child's copies, except
+    /// that of the epoll instance.
     pub(crate) fn abandon(&mut self) -> Self {
         std::mem::replace(self, Self::new())
     }
 
+    /// For the child of a fork: the epoll instance, which this server then has no longer.
+    pub(crate) fn take_epoll(&mut self) -> Option<&'static Epoll> {
+        self.epoll.take()
+    }
+
     pub(crate) fn counts(&self) -> ServerCounts {
-        let epoll = self.epoll.as_ref().map_or(0, |_| Epoll::DESCRIPTOR_COUNT);
+        let epoll = self.epoll.map_or(0, |_| Epoll::DESCRIPTOR_COUNT);
         let listener = usize::from(self.running.is_some());
         let own = listener + self.fd_reserve.descriptor_count() + epoll;
         ServerCounts {
@@ -152,14 +157,14 @@ impl Server {
         self.running.as_ref().is_some_and(|running| running.thread_number == thread_number)
     }
 
-    /// The epoll descriptor and the deadline for the next wait; `None` if the thread has nothing to serve any more.
-    pub(super) fn prepare_wait(&mut self, thread_number: u64) -> Option<(RawFd, Option<Instant>)> {
+    /// The epoll instance and the deadline for the next wait; `None` if the thread has nothing to serve any more.
+    pub(super) fn prepare_wait(&mut self, thread_number: u64) -> Option<(&'static Epoll, Option<Instant>)> {
         let running = self.running.as_mut().filter(|running| running.thread_number == thread_number)?;
-        let epoll = self.epoll.as_ref()?;
+        let epoll = self.epoll?;
         running.listener.set_enabled(epoll, self.accept_paused_until.is_none());
         let deadlines = self.connections.next_step().into_iter();
         let deadlines = deadlines.chain(self.publications.next_deadline()).chain(self.accept_paused_until);
-        Some((epoll.descriptor(), deadlines.min()))
+        Some((epoll, deadlines.min()))
     }
 
     /// Handles all events and deadlines.
@@ -172,7 +177,7 @@ impl Server {
         let mut has_new_connections = false;
         for token in events.tokens() {
             match token {
-                WAKE_TOKEN => self.epoll.iter().for_each(Epoll::clear_wake),
+                WAKE_TOKEN => self.epoll.into_iter().for_each(Epoll::clear_wake),
                 LISTENER_TOKEN => has_new_connections = true,
                 token => {
                     if let Some(taken) = self.connections.take(token) {
@@ -184,7 +189,7 @@ impl Server {
         while let Some(mut taken) = self.connections.take_due(now) {
             if !taken.connection().is_timed_out(now) {
                 self.serve(taken, now, &mut ended);
-            } else if let Some(epoll) = &self.epoll {
+            } else if let Some(epoll) = self.epoll {
                 ended.connections.push(ConnectionTable::unregister(epoll, taken));
             }
         }
@@ -200,7 +205,7 @@ impl Server {
     /// Advances a connection as far as possible without waiting.
     fn serve(&mut self, mut taken: TakenConnection, now: Instant, ended: &mut Ended) {
         let is_open = self.advance(taken.connection(), now, ended);
-        let Some(epoll) = self.epoll.as_ref() else { return };
+        let Some(epoll) = self.epoll else { return };
         if is_open {
             self.connections.insert(epoll, taken);
         } else {
@@ -238,11 +243,11 @@ impl Server {
     fn accept_connections(&mut self, now: Instant, ended: &mut Ended) {
         self.fd_reserve.refill();
         for _ in 0..MAX_CONNECTIONS_WITHOUT_REQUEST {
-            let (Some(running), Some(epoll)) = (&self.running, &self.epoll) else { return };
+            let (Some(running), Some(epoll)) = (&self.running, self.epoll) else { return };
             let listener = &running.listener.socket;
             let socket = match accept(listener) {
                 Ok(socket) => socket,
-                Err(error) => match self.fd_reserve.handle_accept_error(listener, &error) {
+                Err(error) => match self.fd_reserve.handle_accept_error(listener, error) {
                     AcceptFailure::Rejected => continue,
                     AcceptFailure::QueueEmpty => break,
                     AcceptFailure::Blocked => {
@@ -268,7 +273,7 @@ impl Server {
                 }
             }
         }
-        if let Some(epoll) = &self.epoll {
+        if let Some(epoll) = self.epoll {
             let max_count = MAX_CONNECTIONS_WITHOUT_REQUEST;
             while let Some(taken) = self.connections.take_oldest_without_request(max_count) {
                 ended.connections.push(ConnectionTable::unregister(epoll, taken));

@@ -9,6 +9,7 @@ use super::listener::Listener;
 use super::publication_record::Published;
 use super::server::{self, ACCEPT_PAUSE, RunningServer, Server};
 use crate::errors::{last_system_error, system_error};
+use crate::libc_calls::{self, BlockedSignals};
 use crate::system;
 use crate::ticket::Ticket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,11 +39,10 @@ impl Server {
     }
 
     fn start(&mut self) -> Result<&RunningServer> {
-        let epoll = match self.epoll.take() {
+        let epoll = match self.epoll {
             Some(epoll) => epoll,
-            None => Epoll::new()?,
+            None => *self.epoll.insert(Epoll::new()?),
         };
-        let epoll = self.epoll.insert(epoll);
         let running = match self.running.take() {
             Some(mut running) => {
                 let restarted = restart_if_removed(&mut running, epoll);
@@ -56,8 +56,7 @@ impl Server {
                 let thread_number = NEXT_THREAD_NUMBER.fetch_add(1, Ordering::Relaxed);
                 spawn(thread_number).inspect_err(|_| epoll.remove(&listener.socket))?;
                 if !EXIT_HANDLER_INSTALLED.swap(true, Ordering::AcqRel) {
-                    // SAFETY: the function is static.
-                    unsafe { libc::atexit(on_exit) };
+                    libc_calls::at_exit(on_exit);
                 }
                 self.fd_reserve.refill();
                 self.running.insert(RunningServer { listener, start_time, thread_number })
@@ -80,18 +79,11 @@ fn restart_if_removed(running: &mut RunningServer, epoll: &Epoll) -> Result<()> 
 
 /// Starts the thread, which inherits a mask that blocks all signals.
 fn spawn(thread_number: u64) -> Result<()> {
-    // SAFETY: a set of bits, for which zero is valid.
-    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
-    // SAFETY: both live until the calls return.
-    unsafe {
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-    }
+    let blocked = BlockedSignals::new();
     let builder = thread::Builder::new().name("tensorferry-share".into()).stack_size(STACK_BYTES);
     let spawned = builder.spawn(move || run(thread_number));
-    // SAFETY: `before` lives until the call returns.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    spawned.map(drop).map_err(|error| system_error("cannot start the server thread", &error))
+    drop(blocked);
+    spawned.map(drop).map_err(|error| system_error("cannot start the server thread", error))
 }
 
 fn run(thread_number: u64) {
@@ -109,7 +101,6 @@ fn run(thread_number: u64) {
 /// Returns whether the thread goes on.
 fn wait_and_step(thread_number: u64, events: &mut EpollEvents) -> bool {
     let Some((epoll, deadline)) = server::lock().prepare_wait(thread_number) else { return false };
-    // Only the child of a fork closes the epoll instance, and it does not have this thread.
     events.wait(epoll, deadline);
     let mut server = server::lock();
     // The server may have started another thread, which receives the same events.
@@ -137,7 +128,7 @@ pub fn shut_down() {
     for _ in 0..SHUT_DOWN_ATTEMPTS {
         if let Some(mut server) = server::try_lock() {
             let Some(running) = server.running.take() else { return };
-            if let Some(epoll) = &server.epoll {
+            if let Some(epoll) = server.epoll {
                 epoll.remove(&running.listener.socket);
                 epoll.wake();
             }

@@ -40,7 +40,7 @@ impl SocketDir {
                 Err(error) => last_error = error,
             }
         }
-        let error = system_error("cannot create a private directory for the socket", &last_error);
+        let error = system_error("cannot create a private directory for the socket", last_error);
         Err(error.with_hint(hints::MAKE_SOCKET_DIR_WRITABLE))
     }
 

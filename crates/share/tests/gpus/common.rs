@@ -1,15 +1,12 @@
 //! Helpers of the tests.
 
-use crate::driver::open_resources;
+use crate::driver::{self, Exportable, export, open_resources, order_reads};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use tensorferry_core::{ByteOrder, DType, Layout, Result};
-use tensorferry_cuda::ipc::{Allocation, GpuArena, GpuArenaBlock};
-use tensorferry_cuda::{
-    DeviceBlock, DeviceSource, Gpu, HostDestination, RingOptions, Stream, SyncPoint, TransferControl,
-    TransferPath,
-};
+use tensorferry_core::{DType, Layout, Result};
+use tensorferry_cuda::ipc::{GpuArena, GpuArenaBlock};
+use tensorferry_cuda::{DeviceBlock, Gpu, Stream};
 use tensorferry_share::{
     Attached, AttachedTensor, PublishedTensor, ShareCounts, SharedMemory, Ticket, attach, counts,
 };
@@ -22,39 +19,6 @@ pub(crate) fn serialize_tests() -> MutexGuard<'static, ()> {
 
 pub(crate) fn gpu() -> &'static Gpu {
     Gpu::get(0).unwrap()
-}
-
-const RING_OPTIONS: RingOptions =
-    RingOptions { threads: 2, chunk: 256 << 10, saves_memory: false, batched: false };
-
-/// Writes GPU memory and waits for the copy.
-pub(crate) fn write(gpu: &'static Gpu, to: *mut u8, bytes: &[u8]) -> Result<()> {
-    let layout = Layout::dense(1, &[bytes.len() as i64])?;
-    let source =
-        DeviceSource { data: bytes.as_ptr(), dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
-    // SAFETY: memory that is as long.
-    unsafe {
-        gpu.upload(&source, to, DType::UInt8, Stream::LEGACY, RING_OPTIONS, &TransferControl::default())?;
-        gpu.wait(SyncPoint::AllStreams)
-    }
-}
-
-/// Reads GPU memory, on a stream that waits for no other.
-pub(crate) fn read_gpu(gpu: &'static Gpu, from: *const u8, count: usize) -> Result<Vec<u8>> {
-    let (layout, mut bytes) = (Layout::dense(1, &[count as i64])?, vec![0; count]);
-    let source = DeviceSource { data: from, dtype: DType::UInt8, layout: &layout, order: ByteOrder::Native };
-    let to = HostDestination { data: bytes.as_mut_ptr(), dtype: DType::UInt8, layout: &layout };
-    // SAFETY: memory that is as long; a stream of ours that waits for no other.
-    unsafe {
-        gpu.download(
-            &source,
-            &to,
-            SyncPoint::Stream(gpu.sync_stream()?),
-            TransferPath::Driver,
-            &TransferControl::default(),
-        )?
-    };
-    Ok(bytes)
 }
 
 /// The kinds of memory: a tensorferry arena, legacy memory, and memory whose shareable handle belongs to another
@@ -73,10 +37,6 @@ pub(crate) fn tensor(kind: &str, text: &[u8]) -> PublishedTensor {
 pub(crate) fn tensors(kind: &str, texts: &[&[u8]]) -> Vec<PublishedTensor> {
     let gpu = gpu();
     let bytes = TENSOR_OFFSET_BYTES * (texts.len() + 1) + 100;
-    let export = |data: *mut u8, owner: Box<dyn std::any::Any + Send + Sync>| {
-        // SAFETY: the owner keeps the memory where it is.
-        unsafe { Allocation::of(data).unwrap().export(owner).unwrap() }
-    };
     let mut made = Vec::new();
     match kind {
         "own" => {
@@ -85,18 +45,19 @@ pub(crate) fn tensors(kind: &str, texts: &[&[u8]]) -> Vec<PublishedTensor> {
         }
         "legacy" => {
             let block = std::sync::Arc::new(DeviceBlock::new_exportable(gpu, bytes, Stream::LEGACY).unwrap());
-            made.extend(texts.iter().map(|_| (export(block.data(), Box::new(block.clone())), 0)));
+            made.extend(texts.iter().map(|_| (export(Exportable::Block(block.clone())).unwrap(), 0)));
         }
         "foreign" => {
             let arena = GpuArena::new(gpu, bytes).unwrap();
-            made.extend(texts.iter().map(|_| (export(arena.data(), Box::new(arena.clone())), 0)));
+            made.extend(texts.iter().map(|_| (export(Exportable::Arena(arena.clone())).unwrap(), 0)));
         }
         _ => panic!("unknown kind"),
     }
     let write_tensor = |(index, (arena, start)): (usize, (std::sync::Arc<GpuArena>, usize))| {
         let offset = start + TENSOR_OFFSET_BYTES * (index + 1);
-        write(gpu, arena.data().wrapping_add(offset), texts[index]).unwrap();
-        tensor_in(arena.into(), offset, texts[index].len())
+        let memory = arena.into();
+        driver::write(&memory, offset, texts[index]).unwrap();
+        tensor_in(memory, offset, texts[index].len())
     };
     made.into_iter().enumerate().map(write_tensor).collect()
 }
@@ -113,9 +74,19 @@ pub(crate) fn republished(tensor: &AttachedTensor) -> PublishedTensor {
     tensor_in(memory.into(), offset, bytes)
 }
 
+/// The offset of a tensor in its memory.
+fn offset_of(tensor: &AttachedTensor) -> usize {
+    tensor.data() as usize - tensor.memory().data() as usize
+}
+
 /// The bytes of a tensor.
 pub(crate) fn read(tensor: &AttachedTensor) -> Result<Vec<u8>> {
-    read_gpu(Gpu::get(tensor.device().index)?, tensor.data(), tensor.layout().bytes())
+    driver::read(tensor.memory(), offset_of(tensor), tensor.layout().bytes())
+}
+
+/// Writes the bytes of a tensor, and waits for the copy.
+pub(crate) fn write(tensor: &AttachedTensor, bytes: &[u8]) -> Result<()> {
+    driver::write(tensor.memory(), offset_of(tensor), bytes)
 }
 
 /// Only a hang takes longer.
@@ -125,13 +96,10 @@ pub(crate) fn attach_ticket(ticket: &Ticket) -> Result<Attached> {
     attach(ticket, HANG_TIMEOUT)
 }
 
-/// Attaches, and makes the stream of [`read_gpu`] wait until the tensors are ready.
+/// Attaches, and makes the stream of [`read`] wait until the tensors are ready.
 pub(crate) fn attach_ready(ticket: &Ticket) -> Result<Attached> {
     let attached = attach_ticket(ticket)?;
-    for ready in &attached.ready {
-        // SAFETY: a stream of ours.
-        unsafe { ready.order(SyncPoint::Stream(ready.gpu().sync_stream()?))? };
-    }
+    attached.ready.iter().try_for_each(order_reads)?;
     Ok(attached)
 }
 

@@ -4,8 +4,9 @@ use crate::common::{
     MEMORY_KINDS, attach_ready, attach_ticket, fact, gpu, read, record_baseline, republished,
     serialize_tests, tensor, tensors, wait_until, write,
 };
-use crate::driver::{PooledMemory, is_test_driver};
+use crate::driver::{Exportable, PooledMemory, export, is_test_driver, order_reads};
 use crate::peer_process::PeerProcess;
+use std::sync::Arc;
 use tensorferry_core::{Access, ErrorKind};
 use tensorferry_cuda::ipc::{Allocation, ExportMethod};
 use tensorferry_share::{PublishOptions, counts, publish};
@@ -25,7 +26,7 @@ fn memory_of_every_kind() {
         assert_eq!(read(tensor).unwrap(), b"hello", "{kind}");
         assert_eq!((counts().gpu.imports, attached.ready.len()), (1, 1));
         assert!(attached.ready[0].is_ready().unwrap());
-        write(gpu(), tensor.data(), b"jelly").unwrap();
+        write(tensor, b"jelly").unwrap();
         assert_eq!(peer.request("read-own"), "jelly", "{kind}");
         drop(attached);
         wait_until("the lease has ended", || peer.request("leases") == "0");
@@ -160,11 +161,10 @@ fn read_only_memory_cannot_be_written() {
 #[test]
 fn pool_memory_is_not_exported() {
     let _serial = serialize_tests();
-    let pooled = PooledMemory::new(gpu(), 1000);
+    let pooled = Arc::new(PooledMemory::new(gpu(), 1000));
     let found = Allocation::of(pooled.data()).unwrap();
     assert_eq!((found.export_method(), found.bytes()), (ExportMethod::None, 1000));
-    // SAFETY: the export fails.
-    let error = unsafe { found.export(Box::new(())) }.unwrap_err();
+    let error = export(Exportable::Pool(pooled)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);
 }
 
@@ -183,10 +183,7 @@ fn streams_wait_for_another_process() {
     let is_ready = attached.ready[0].is_ready().unwrap();
     println!("without waiting: {unordered:?}, ready: {is_ready}");
     assert!(unordered == b"old!" && !is_ready || !is_test_driver());
-    // SAFETY: a stream of ours.
-    unsafe {
-        attached.ready[0].order(tensorferry_cuda::SyncPoint::Stream(gpu().sync_stream().unwrap())).unwrap()
-    };
+    order_reads(&attached.ready[0]).unwrap();
     peer.send_line("finish");
     assert_eq!(read(&attached.tensors[0]).unwrap(), b"new!");
     assert_eq!(peer.read_reply().unwrap(), "ok");

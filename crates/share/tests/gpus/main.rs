@@ -18,6 +18,9 @@ mod peer_commands;
 #[path = "../support/peer_process.rs"]
 mod peer_process;
 mod random_kills;
+#[expect(dead_code, reason = "some calls are for host memory")]
+#[path = "../support/raw_calls.rs"]
+mod raw_calls;
 mod rejections;
 
 /// Not a test, but the entry point of the peer processes.

@@ -1,16 +1,15 @@
 //! The commands that a peer process executes.
 
-use crate::common::{
-    attach_ready, attach_ticket, gpu, read, read_gpu, republished, tensor_in, tensors, write,
-};
+use crate::common::{attach_ready, attach_ticket, gpu, read, republished, tensor_in, tensors, write};
+use crate::driver::{self, CopySource, publish_after_stream, publish_ready, wait_for_all};
 use crate::peer_process::{self, PeerProcess};
+use crate::raw_calls::{ChildEnd, fork, wait};
 use std::os::unix::process::ExitStatusExt;
-use tensorferry_core::{Access, ByteOrder, DType, ErrorKind, Layout};
+use tensorferry_core::{Access, ErrorKind};
 use tensorferry_cuda::ipc::GpuArena;
-use tensorferry_cuda::{DeviceBlock, DeviceSource, Stream, SyncPoint};
 use tensorferry_share::{
-    Attached, AttachedTensor, Publication, PublishOptions, PublishedTensor, Ticket, counts, publish,
-    publish_after,
+    Attached, AttachedTensor, Publication, PublishOptions, PublishedTensor, SharedMemory, Ticket, counts,
+    publish,
 };
 
 impl PeerProcess {
@@ -37,7 +36,7 @@ impl PeerProcess {
     /// Whether it ended with SIGSEGV; under AddressSanitizer that is an exit with a report.
     pub(crate) fn has_crashed(mut self) -> bool {
         let status = self.child.wait().unwrap();
-        status.signal() == Some(libc::SIGSEGV) || status.code() == Some(1)
+        status.signal() == Some(rustix::process::Signal::SEGV.as_raw()) || status.code() == Some(1)
     }
 }
 
@@ -46,7 +45,7 @@ struct Peer {
     publications: Vec<Publication>,
     created: Vec<PublishedTensor>,
     attached: Vec<Attached>,
-    blocks: Vec<DeviceBlock>,
+    blocks: Vec<CopySource>,
 }
 
 /// Executes commands and exits, if this process is a peer.
@@ -72,8 +71,7 @@ impl Peer {
             }
             // Waits for all queued work, which makes the test driver execute it.
             ["finish"] => {
-                // SAFETY: no stream is named.
-                unsafe { gpu().wait(SyncPoint::AllStreams).unwrap() };
+                wait_for_all(gpu()).unwrap();
                 "ok".into()
             }
             ["attach", text] => match attach_ready(&Ticket::from_text(text).unwrap()) {
@@ -88,20 +86,15 @@ impl Peer {
             // Reads the memory that was created here.
             ["read-own"] => {
                 let read_own = |one: &PublishedTensor| {
-                    let data = one.memory.data().wrapping_add(one.offset);
-                    String::from_utf8(read_gpu(gpu(), data, one.layout.bytes()).unwrap()).unwrap()
+                    let bytes = driver::read(&one.memory, one.offset, one.layout.bytes()).unwrap();
+                    String::from_utf8(bytes).unwrap()
                 };
                 self.created.iter().map(read_own).collect::<Vec<_>>().join(",")
             }
-            ["write", text] => {
-                let tensor = &self.attached[0].tensors[0];
-                let index = tensor.device().index;
-                let gpu = tensorferry_cuda::Gpu::get(index).unwrap();
-                match write(gpu, tensor.data(), text.as_bytes()) {
-                    Ok(()) => "ok".into(),
-                    Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
-                }
-            }
+            ["write", text] => match write(&self.attached[0].tensors[0], text.as_bytes()) {
+                Ok(()) => "ok".into(),
+                Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
+            },
             ["republish", access] => {
                 let tensors: Vec<PublishedTensor> = self.tensors().map(republished).collect();
                 self.publish(&tensors, access)
@@ -136,9 +129,8 @@ impl Peer {
         let access = if access == "read-only" { Access::ReadOnly } else { Access::ReadWrite };
         let options = PublishOptions { access, ..PublishOptions::default() };
         let result = match tensors {
-            // Nothing is queued: writes were waited for.
-            // SAFETY: no stream is named.
-            [_] => unsafe { publish_after(tensors, b"", &options, &[]) },
+            // Writes were waited for.
+            [_] => publish_ready(tensors, &options),
             _ => publish(tensors, b"", &options),
         };
         match result {
@@ -154,32 +146,16 @@ impl Peer {
     /// Publishes while a copy is queued behind `repeats` copies of 256 MiB.
     fn publish_pending(&mut self, repeats: usize, old: &str, new: &str) -> String {
         let gpu = gpu();
-        let work = gpu.sync_stream().unwrap();
         let arena = GpuArena::new(gpu, 4096).unwrap();
+        let memory = SharedMemory::Gpu(arena.clone());
+        driver::write(&memory, 0, old.as_bytes()).unwrap();
         let bytes = if repeats > 0 { 256 << 20 } else { 4096 };
-        let from = DeviceBlock::new_exportable(gpu, bytes, Stream::LEGACY).unwrap();
-        let to = DeviceBlock::new_exportable(gpu, bytes, Stream::LEGACY).unwrap();
-        write(gpu, arena.data(), old.as_bytes()).unwrap();
-        write(gpu, from.data(), new.as_bytes()).unwrap();
-        let copy = |target: *mut u8, count: usize| {
-            let layout = Layout::dense(1, &[count as i64]).unwrap();
-            let source = DeviceSource {
-                data: from.data(),
-                dtype: DType::UInt8,
-                layout: &layout,
-                order: ByteOrder::Native,
-            };
-            // SAFETY: blocks of that length, which are kept.
-            unsafe { gpu.convert(&source, target, DType::UInt8, work).unwrap() };
-        };
-        (0..repeats).for_each(|_| copy(to.data(), bytes));
-        copy(arena.data(), new.len());
-        let tensors = [tensor_in(arena.into(), 0, new.len())];
-        // SAFETY: a stream that lives as long as the process.
-        let publication = unsafe {
-            publish_after(&tensors, b"", &PublishOptions::default(), &[(gpu, SyncPoint::Stream(work))])
-        }
-        .unwrap();
+        let (from, to) =
+            (CopySource::new(gpu, bytes, new.as_bytes()), CopySource::new(gpu, bytes, new.as_bytes()));
+        (0..repeats).for_each(|_| from.queue_copy_into(&to));
+        from.queue_copy(&arena, new.len());
+        let tensors = [tensor_in(memory, 0, new.len())];
+        let publication = publish_after_stream(&tensors, gpu, gpu.sync_stream().unwrap()).unwrap();
         self.created.extend(tensors);
         self.blocks.extend([from, to]);
         let text = publication.ticket().to_text();
@@ -189,20 +165,14 @@ impl Peer {
 
     /// Forks a child that drops everything, cannot attach, and exits.
     fn fork(&mut self, ticket: &Ticket) -> String {
-        // SAFETY: the child uses only what works after a fork, and the parent waits for it.
-        unsafe {
-            let child = libc::fork();
-            if child == 0 {
-                let is_rejected =
-                    attach_ticket(ticket).is_err_and(|error| error.kind() == ErrorKind::UnsupportedDevice);
-                let is_unknown = tensorferry_cuda::ipc::find(std::ptr::dangling(), 1).is_none();
-                *self = Peer::default();
-                libc::exit(i32::from(!(is_rejected && is_unknown)));
-            }
-            let mut status = -1;
-            libc::waitpid(child, &raw mut status, 0);
-            status.to_string()
-        }
+        let child = fork(ChildEnd::WithHandlers, || {
+            let is_rejected =
+                attach_ticket(ticket).is_err_and(|error| error.kind() == ErrorKind::UnsupportedDevice);
+            let is_unknown = tensorferry_cuda::ipc::find(std::ptr::dangling(), 1).is_none();
+            *self = Peer::default();
+            is_rejected && is_unknown
+        });
+        wait(child).to_string()
     }
 
     fn contents(&self) -> String {

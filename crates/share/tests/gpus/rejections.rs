@@ -4,7 +4,7 @@ use crate::common::{MEMORY_KINDS, attach_ticket, fact, read, record_baseline, se
 use crate::driver::{fail_call, is_test_driver};
 use crate::fake_producer::{attach_to_fake, send};
 use crate::peer_process::PeerProcess;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
 use tensorferry_cuda::ipc::GpuArena;
 use tensorferry_share::protocol::{
@@ -62,12 +62,13 @@ fn malicious_producers() {
     let before = record_baseline();
     let arena = GpuArena::new(crate::common::gpu(), 100).unwrap();
     let bytes = arena.bytes() as u64;
-    let good = arena.export_handle().descriptor().unwrap().as_raw_fd();
+    let good = arena.export_handle().descriptor().unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
     let (pipe, _end) = std::io::pipe().unwrap();
     let file = host_memfd();
-    let attach =
-        |reply: Vec<u8>, descriptors: &[RawFd]| attach_to_fake(|stream| send(&stream, &reply, descriptors));
+    let attach = |reply: Vec<u8>, descriptors: &[BorrowedFd<'_>]| {
+        attach_to_fake(|stream| send(&stream, &reply, descriptors))
+    };
     let rw = Access::ReadWrite;
     let by_descriptor = |bytes| encoded_reply(bytes, ExportDescription::Descriptor, rw, None);
     // The right memory under another id.
@@ -78,7 +79,7 @@ fn malicious_producers() {
         fact(attach(by_descriptor(bytes), &[])).contains("announced 1 memories with descriptors and sent 0")
     );
     assert!(fact(attach(by_descriptor(bytes), &[good, good])).contains("and sent 2 descriptors"));
-    for invalid in [null.as_raw_fd(), pipe.as_raw_fd(), file.as_raw_fd()] {
+    for invalid in [null.as_fd(), pipe.as_fd(), file.as_fd()] {
         assert!(attach(by_descriptor(bytes), &[invalid]).is_err());
     }
     assert!(attach(by_descriptor(bytes * 2), &[good]).is_err());
@@ -97,13 +98,10 @@ fn malicious_producers() {
 }
 
 /// A file that is not GPU memory.
-fn host_memfd() -> std::os::fd::OwnedFd {
-    // SAFETY: creates a descriptor that nothing else owns.
-    unsafe {
-        let made = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC);
-        assert_eq!(libc::ftruncate(made, 4 << 20), 0);
-        std::os::fd::FromRawFd::from_raw_fd(made)
-    }
+fn host_memfd() -> OwnedFd {
+    let made = rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&made, 4 << 20).unwrap();
+    made
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Helpers of the tests.
 
+use crate::raw_calls::{read_bytes, write_bytes};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{DType, Layout};
 use tensorferry_share::{
-    ArenaBlock, Attached, AttachedTensor, Publication, PublishOptions, PublishedTensor, ShareCounts, Ticket,
-    attach, counts, publish, release_idle,
+    Arena, ArenaBlock, Attached, AttachedTensor, Publication, PublishOptions, PublishedTensor, ShareCounts,
+    SharedMemory, Ticket, attach, counts, publish, release_idle,
 };
 
 /// Runs tests one at a time, because the counts are global to the process.
@@ -18,8 +20,7 @@ pub(crate) fn serialize_tests() -> MutexGuard<'static, ()> {
 /// A tensor of bytes in shared memory.
 pub(crate) fn tensor(bytes: &[u8]) -> PublishedTensor {
     let block = ArenaBlock::new(bytes.len()).unwrap();
-    // SAFETY: the block is ours alone, and as long.
-    unsafe { block.data().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    write_bytes(block.arena(), block.offset(), bytes);
     tensor_in(&block, bytes.len())
 }
 
@@ -33,11 +34,17 @@ pub(crate) fn tensor_in(block: &ArenaBlock, bytes: usize) -> PublishedTensor {
     }
 }
 
-/// The bytes of a tensor of bytes.
+/// The arena of an attached tensor, and the offset of the tensor in it.
+pub(crate) fn arena_of(tensor: &AttachedTensor) -> (&Arena, usize) {
+    let SharedMemory::Host(arena) = tensor.memory() else { panic!("the tensor is on a GPU") };
+    (arena, tensor.data() as usize - arena.data() as usize)
+}
+
+/// The bytes of a dense tensor.
 pub(crate) fn read(tensor: &AttachedTensor) -> Vec<u8> {
-    assert!(tensor.dtype() == DType::UInt8 && tensor.layout().is_dense());
-    // SAFETY: the tensor keeps its memory mapped, and the tests write it at other times.
-    (0..tensor.layout().bytes()).map(|at| unsafe { tensor.data().add(at).read_volatile() }).collect()
+    assert!(tensor.layout().is_dense());
+    let (arena, offset) = arena_of(tensor);
+    read_bytes(arena, offset, tensor.layout().bytes())
 }
 
 pub(crate) fn publish_bytes(bytes: &[u8], options: PublishOptions) -> Publication {
@@ -96,15 +103,10 @@ pub(crate) fn descriptor_count() -> usize {
 
 /// Sets the descriptor limit of this process, as far as it may, and returns it.
 pub(crate) fn set_descriptor_limit(limit: u64) -> u64 {
-    // SAFETY: all fields are integers, for which zero is valid.
-    let mut now: libc::rlimit = unsafe { std::mem::zeroed() };
-    // SAFETY: the struct lives until the calls return.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now), 0);
-        now.rlim_cur = limit.min(now.rlim_max);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const now), 0);
-    }
-    now.rlim_cur
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = maximum.map_or(limit, |maximum| limit.min(maximum));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum }).unwrap();
+    current
 }
 
 /// The counts when nothing is shared and the server is running.

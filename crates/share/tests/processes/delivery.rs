@@ -1,11 +1,12 @@
 //! Consumers receive the published tensors, in the same memory.
 
 use crate::common::{
-    attach_ticket, fact, publish_bytes, read, record_baseline, same_memory, serialize_tests, tensor,
-    tensor_in, wait_until,
+    arena_of, attach_ticket, fact, publish_bytes, read, record_baseline, same_memory, serialize_tests,
+    tensor, tensor_in, wait_until,
 };
 use crate::peer_commands::republished;
 use crate::peer_process::PeerProcess;
+use crate::raw_calls::{make_writable, write_bytes};
 use std::sync::Arc;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
 use tensorferry_share::{Arena, ArenaBlock, PublishOptions, PublishedTensor, publish};
@@ -26,8 +27,8 @@ fn a_tensor_of_another_process_is_the_same_memory() {
     assert_eq!(peer.request(&format!("attach {}", ticket.to_text())), "hello");
     assert_eq!(peer.request("write j"), "ok");
     assert_eq!(read(tensor), b"jello");
-    // SAFETY: memory that was published as writable, while the peer waits.
-    unsafe { tensor.data().write_volatile(b'c') };
+    let (arena, offset) = arena_of(tensor);
+    write_bytes(arena, offset, b"c");
     assert_eq!(peer.request("read"), "cello");
     drop(attached);
     peer.finish();
@@ -43,15 +44,8 @@ fn read_only_memory_cannot_be_written() {
     let tensor = &attached.tensors[0];
     assert_eq!((read(tensor), tensor.access()), (b"fixed".to_vec(), Access::ReadOnly));
     // The access mode of the descriptor keeps the mapping from becoming writable.
-    // SAFETY: a call that fails changes nothing.
-    let status = unsafe {
-        libc::mprotect(
-            tensor.memory().data().cast(),
-            tensor.memory().bytes(),
-            libc::PROT_READ | libc::PROT_WRITE,
-        )
-    };
-    assert_eq!((status, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EACCES)));
+    let error = make_writable(arena_of(tensor).0).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
     // It can be published again, but only as read-only.
     let again = [republished(tensor)];
     assert!(
@@ -110,8 +104,7 @@ fn more_memories_than_descriptors_per_send() {
     let arenas: Vec<Arc<Arena>> = (0..300).map(|_| Arena::new(4096).unwrap()).collect();
     let layout = Layout::dense(4, &[1]).unwrap();
     let tensors = arenas.iter().enumerate().map(|(index, arena)| {
-        // SAFETY: new memory, which is aligned and not shared.
-        unsafe { arena.data().cast::<u32>().write(index as u32) };
+        write_bytes(arena, 0, &(index as u32).to_ne_bytes());
         PublishedTensor {
             memory: arena.clone().into(),
             offset: 0,
@@ -124,8 +117,7 @@ fn more_memories_than_descriptors_per_send() {
         let publication = publish(&tensors, b"", &options).unwrap();
         let attached = attach_ticket(publication.ticket()).unwrap();
         for (index, tensor) in attached.tensors.iter().enumerate() {
-            // SAFETY: aligned, mapped, and nothing writes it.
-            assert_eq!(unsafe { tensor.data().cast::<u32>().read() }, index as u32);
+            assert_eq!(read(tensor), (index as u32).to_ne_bytes());
         }
     }
     drop((tensors, arenas));

@@ -1,8 +1,10 @@
 //! Fake producers, which send arbitrary replies.
 
 use crate::common::HANG_TIMEOUT;
-use std::io::Read;
-use std::os::fd::{AsRawFd, RawFd};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::thread;
@@ -11,29 +13,14 @@ use tensorferry_core::Result;
 use tensorferry_share::protocol::REQUEST_BYTES;
 use tensorferry_share::{Attached, PublishOptions, Ticket, attach, publish};
 
-/// Sends bytes and descriptors.
-pub(crate) fn send(stream: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) {
-    let mut control = [0u64; 64];
-    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: the header points to buffers that live until the calls return and are large enough for a few descriptors.
-    unsafe {
-        let mut header: libc::msghdr = std::mem::zeroed();
-        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
-        if !descriptors.is_empty() {
-            let length = size_of_val(descriptors) as u32;
-            header.msg_control = control.as_mut_ptr().cast();
-            header.msg_controllen = libc::CMSG_SPACE(length) as _;
-            let message = libc::CMSG_FIRSTHDR(&raw const header);
-            (*message).cmsg_level = libc::SOL_SOCKET;
-            (*message).cmsg_type = libc::SCM_RIGHTS;
-            (*message).cmsg_len = libc::CMSG_LEN(length) as _;
-            libc::CMSG_DATA(message)
-                .cast::<RawFd>()
-                .copy_from_nonoverlapping(descriptors.as_ptr(), descriptors.len());
-        }
-        let sent = libc::sendmsg(stream.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL);
-        assert!(sent as usize == bytes.len() || sent < 0);
-    }
+/// Sends bytes and up to 253 descriptors.
+pub(crate) fn send(stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+    // The consumer may have closed the connection.
+    assert!(sent.is_err() || sent == Ok(bytes.len()));
 }
 
 /// Attaches to a fake producer that executes `then` after the request.

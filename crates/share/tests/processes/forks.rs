@@ -3,30 +3,21 @@
 use crate::common::{
     attach_ticket, publish_bytes, read, record_baseline, serialize_tests, tensor, wait_until,
 };
+use crate::raw_calls::{self, ChildEnd, end_after, read_bytes, wait, write_bytes};
+use rustix::process::Pid;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use tensorferry_share::{ArenaBlock, PublishOptions, Ticket, counts, publish};
+use tensorferry_share::{ArenaBlock, PublishOptions, SharedMemory, Ticket, counts, publish};
 
 /// Forks. Returns a pipe from the child, and its process id.
-fn fork(child: impl FnOnce(std::io::PipeWriter)) -> (std::io::PipeReader, i32) {
+fn fork(child: impl FnOnce(std::io::PipeWriter)) -> (std::io::PipeReader, Pid) {
     let (reader, writer) = std::io::pipe().unwrap();
-    // SAFETY: the child does what the crate promises to work after a fork, and leaves without unwinding.
-    let process = unsafe { libc::fork() };
-    if process == 0 {
-        drop(reader);
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| child(writer)));
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(i32::from(done.is_err())) };
-    }
+    let process = raw_calls::fork(ChildEnd::Immediate, || {
+        child(writer);
+        true
+    });
     (reader, process)
-}
-
-fn wait(process: i32) -> i32 {
-    let mut status = 0;
-    // SAFETY: the process is a child of this one, and the status lives until the call returns.
-    assert_eq!(unsafe { libc::waitpid(process, &raw mut status, 0) }, process);
-    status
 }
 
 #[test]
@@ -34,21 +25,18 @@ fn both_processes_allocate_new_memory_after_a_fork() {
     let _serial = serialize_tests();
     let before = record_baseline();
     let shared = tensor(b"before");
-    let address = shared.memory.data().wrapping_add(shared.offset);
+    let SharedMemory::Host(arena) = &shared.memory else { panic!("the tensor is on a GPU") };
     let (_, child) = fork(|_| {
         let own = ArenaBlock::new(64).unwrap();
-        assert!(own.arena().data() != shared.memory.data());
-        // SAFETY: shared memory, which the parent reads later.
-        unsafe { address.write_volatile(b'B') };
+        assert!(own.arena().data() != arena.data());
+        write_bytes(arena, shared.offset, b"B");
     });
     assert_eq!(wait(child), 0);
-    // SAFETY: the child is gone.
-    assert_eq!(unsafe { address.read_volatile() }, b'B');
+    assert_eq!(read_bytes(arena, shared.offset, 6), b"Before");
     // Memory that existed at the fork is not reused: the next block is in a new arena, which is zeros.
     drop(shared);
     let next = ArenaBlock::new(6).unwrap();
-    // SAFETY: memory of ours.
-    assert_eq!((next.offset(), unsafe { next.data().read_volatile() }), (0, 0));
+    assert_eq!((next.offset(), read_bytes(next.arena(), 0, 6)), (0, vec![0; 6]));
     drop(next);
     before.wait_until_restored();
 }
@@ -63,6 +51,9 @@ fn a_producer_that_forks() {
     let (gate, opener) = std::io::pipe().unwrap();
     let (mut reader, child) = fork(|mut writer| {
         // The child has closed the parent's server.
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let mut links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        assert!(!links.any(|link| link.to_str() == Some("anon_inode:[eventpoll]")));
         assert_eq!(
             (counts().publications, counts().granted_leases, counts().descriptors),
             (0, 0, counts().arenas + 1)
@@ -81,7 +72,10 @@ fn a_producer_that_forks() {
     reader.read_to_string(&mut text).unwrap();
     let ticket = Ticket::from_text(&text).unwrap();
     let attached = attach_ticket(&ticket).unwrap();
-    assert_eq!((read(&attached.tensors[0]), ticket.process()), (b"child".to_vec(), child as u32));
+    assert_eq!(
+        (read(&attached.tensors[0]), ticket.process()),
+        (b"child".to_vec(), child.as_raw_pid() as u32)
+    );
     drop(attached);
     (&opener).write_all(b"x").unwrap();
     assert_eq!(wait(child), 0);
@@ -152,8 +146,8 @@ fn forks_while_other_threads_share() {
         let statuses: Vec<i32> = (0..40)
             .map(|_| {
                 let (reader, child) = fork(|_| {
-                    // SAFETY: a signal ends a child that waits for a lock forever.
-                    unsafe { libc::alarm(10) };
+                    // Only a child that waits for a lock forever takes longer.
+                    end_after(300);
                     let publication = publish_bytes(b"child", PublishOptions::default());
                     assert_eq!(read(&attach_ticket(publication.ticket()).unwrap().tensors[0]), b"child");
                 });

@@ -5,6 +5,7 @@ use crate::common::{
     wait_until,
 };
 use crate::peer_process::PeerProcess;
+use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -92,8 +93,8 @@ fn a_stopped_producer() {
     let before = record_baseline();
     let mut peer = PeerProcess::start();
     let ticket = peer.publish("publish slow");
-    // SAFETY: a signal to a child of ours.
-    unsafe { libc::kill(peer.id() as i32, libc::SIGSTOP) };
+    let process = Pid::from_raw(peer.id() as i32).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
     let threads = format!("/proc/{}/task", peer.id());
     wait_until("every thread has stopped", || {
         std::fs::read_dir(&threads).unwrap().flatten().all(|thread| {
@@ -112,8 +113,7 @@ fn a_stopped_producer() {
         if checks.get() < 3 { Ok(()) } else { Err(Error::new(ErrorKind::Cancelled, "cancelled")) }
     });
     assert_eq!((error.unwrap_err().kind(), checks.get()), (ErrorKind::Cancelled, 3));
-    // SAFETY: as above.
-    unsafe { libc::kill(peer.id() as i32, libc::SIGCONT) };
+    kill_process(process, Signal::CONT).unwrap();
     assert_eq!(read(&attach_ticket(&ticket).unwrap().tensors[0]), b"slow");
     peer.finish();
     before.wait_until_restored();
@@ -149,8 +149,8 @@ fn the_thread_blocks_all_signals() {
     let status = threads.into_iter().find(|status| status.starts_with("Name:\ttensorferry-sh")).unwrap();
     let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
     let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGCHLD, libc::SIGALRM, libc::SIGUSR1, libc::SIGPROF] {
-        assert!(blocked >> (signal - 1) & 1 == 1, "{signal}");
+    for signal in [Signal::INT, Signal::TERM, Signal::CHILD, Signal::ALARM, Signal::USR1, Signal::PROF] {
+        assert!(blocked >> (signal.as_raw() - 1) & 1 == 1, "{signal:?}");
     }
 }
 

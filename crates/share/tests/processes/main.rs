@@ -15,6 +15,8 @@ mod peer_commands;
 #[path = "../support/peer_process.rs"]
 mod peer_process;
 mod random_kills;
+#[path = "../support/raw_calls.rs"]
+mod raw_calls;
 mod resource_limits;
 mod tickets;
 

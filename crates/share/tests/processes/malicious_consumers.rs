@@ -5,8 +5,14 @@ use crate::common::{
     wait_until,
 };
 use crate::fake_producer::send;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use crate::raw_calls::{ChildEnd, fork, wait};
+use memmap2::MmapOptions;
+use rustix::io::{Errno, dup};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use std::io::{IoSliceMut, Read, Write, stdin};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
@@ -131,7 +137,7 @@ fn consumers_that_send_descriptors() {
     let publication = publish_bytes(b"kept", PublishOptions::default());
     let (reader, writer) = std::io::pipe().unwrap();
     let stream = UnixStream::connect(publication.ticket().path()).unwrap();
-    send(&stream, &encoded_request(publication.ticket()), &[writer.as_raw_fd(); 10]);
+    send(&stream, &encoded_request(publication.ticket()), &[writer.as_fd(); 10]);
     wait_until("it has a lease", || publication.leases() == 1);
     drop(writer);
     // The pipe ends only if the producer has kept no descriptor.
@@ -143,27 +149,18 @@ fn consumers_that_send_descriptors() {
 #[test]
 fn another_user_is_rejected() {
     let _serial = serialize_tests();
-    // SAFETY: the call has no arguments and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if !rustix::process::geteuid().is_root() {
         return;
     }
     let before = record_baseline();
     let publication = publish_bytes(b"mine", PublishOptions::default());
     let ticket = publication.ticket();
     let fork = |then: &dyn Fn() -> bool| {
-        // SAFETY: the child uses only what works after a fork, and exits without unwinding.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: affects only the child, which exits.
-            unsafe {
-                let changed = libc::setresuid(65534, 65534, 65534) == 0;
-                libc::_exit(i32::from(!(changed && then())));
-            }
-        }
-        let mut status = 0;
-        // SAFETY: the process is a child of this one, and the status lives until the call returns.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
-        status
+        wait(fork(ChildEnd::Immediate, || {
+            // The child has one thread.
+            let nobody = rustix::process::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).is_ok() && then()
+        }))
     };
     // The directory is not accessible.
     assert_eq!(
@@ -192,19 +189,16 @@ fn another_user_is_rejected() {
 fn receive_descriptor(ticket: &Ticket) -> OwnedFd {
     let mut stream = UnixStream::connect(ticket.path()).unwrap();
     stream.write_all(&encoded_request(ticket)).unwrap();
-    let (mut control, mut bytes) = ([0u64; 64], [0u8; 64]);
-    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: the header points to buffers that live until the calls return; the descriptor is new and ours.
-    unsafe {
-        let mut header: libc::msghdr = std::mem::zeroed();
-        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
-        (header.msg_control, header.msg_controllen) =
-            (control.as_mut_ptr().cast(), size_of_val(&control) as _);
-        assert!(libc::recvmsg(stream.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) > 0);
-        let message = libc::CMSG_FIRSTHDR(&raw const header);
-        assert!(!message.is_null() && (*message).cmsg_type == libc::SCM_RIGHTS);
-        OwnedFd::from_raw_fd(libc::CMSG_DATA(message).cast::<RawFd>().read_unaligned())
-    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 64];
+    let vectors = &mut [IoSliceMut::new(&mut bytes)];
+    assert!(recvmsg(&stream, vectors, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap().bytes > 0);
+    let received = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    received.unwrap()
 }
 
 #[test]
@@ -214,21 +208,18 @@ fn read_only_descriptors_cannot_be_mapped_as_writable() {
     for (access, may_write) in [(Access::ReadOnly, false), (Access::ReadWrite, true)] {
         let publication = publish_bytes(b"fixed", PublishOptions { access, ..PublishOptions::default() });
         let descriptor = receive_descriptor(publication.ticket());
-        let map = |protection| {
-            // SAFETY: the new mapping affects no existing one, and is removed at once.
-            unsafe {
-                let fd = descriptor.as_raw_fd();
-                let address = libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0);
-                let errno = std::io::Error::last_os_error().raw_os_error();
-                if address == libc::MAP_FAILED { errno } else { Some(libc::munmap(address, 4096)) }
+        let mut options = MmapOptions::new();
+        options.len(4096);
+        options.map_raw_read_only(&descriptor).unwrap();
+        let is_writable = match options.map_raw(&descriptor) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+                false
             }
         };
-        assert_eq!(map(libc::PROT_READ), Some(0));
-        let writing = map(libc::PROT_READ | libc::PROT_WRITE);
-        assert_eq!(writing, Some(if may_write { 0 } else { libc::EACCES }));
-        // SAFETY: one byte of memory that lives until the call returns.
-        let written = unsafe { libc::pwrite(descriptor.as_raw_fd(), b"x".as_ptr().cast(), 1, 0) };
-        assert_eq!(written == 1, may_write);
+        let is_written = rustix::io::pwrite(&descriptor, b"x", 0) == Ok(1);
+        assert_eq!((is_writable, is_written), (may_write, may_write));
     }
     before.wait_until_restored();
 }
@@ -249,26 +240,17 @@ fn a_consumer_without_descriptors_gets_an_error() {
         })
         .collect();
     let publication = publish(&tensors, b"", &READ_ONLY).unwrap();
-    // SAFETY: the child uses only what works after a fork, and exits without unwinding.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: affects only the child, which exits.
-        unsafe {
-            let next = libc::dup(0) as u64;
-            let limit = libc::rlimit { rlim_cur: next + 5, rlim_max: next + 5 };
-            libc::close(next as i32);
-            let limited = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0;
-            let is_reported =
-                attach_ticket(publication.ticket()).is_err_and(|error| error.errno() == Some(libc::EMFILE));
-            // The received descriptors were closed.
-            let closed = libc::dup(0) as u64 == next;
-            libc::_exit(i32::from(!(limited && is_reported && closed)));
-        }
-    }
-    let mut status = 0;
-    // SAFETY: the process is a child of this one, and the status lives until the call returns.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(status, 0);
+    let child = fork(ChildEnd::Immediate, || {
+        let next_descriptor = || dup(stdin()).unwrap().as_raw_fd();
+        let next = next_descriptor();
+        let limit = Some(next as u64 + 5);
+        let limited = setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).is_ok();
+        let is_reported = attach_ticket(publication.ticket())
+            .is_err_and(|error| error.errno() == Some(Errno::MFILE.raw_os_error()));
+        // The received descriptors were closed.
+        limited && is_reported && next_descriptor() == next
+    });
+    assert_eq!(wait(child), 0);
     wait_until("the lease has ended", || publication.leases() == 0);
     drop((publication, tensors, arenas));
     before.wait_until_restored();

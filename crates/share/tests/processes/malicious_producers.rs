@@ -2,7 +2,8 @@
 
 use crate::common::{fact, record_baseline, serialize_tests};
 use crate::fake_producer::{attach_to_fake, attach_to_fake_for, send};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
 use tensorferry_share::protocol::{
@@ -17,16 +18,14 @@ fn encoded_reply(memories: &[u64], access: Access) -> Vec<u8> {
     Reply::Delivery(delivery).write().unwrap()
 }
 
-fn memfd(bytes: i64, seals: i32) -> OwnedFd {
-    // SAFETY: creates a descriptor that nothing else owns, and changes only that.
-    unsafe {
-        let made = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-        assert!(libc::ftruncate(made, bytes) == 0 && libc::fcntl(made, libc::F_ADD_SEALS, seals) == 0);
-        OwnedFd::from_raw_fd(made)
-    }
+fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let made = rustix::fs::memfd_create(c"test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&made, bytes).unwrap();
+    rustix::fs::fcntl_add_seals(&made, seals).unwrap();
+    made
 }
 
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 #[test]
 fn malformed_replies() {
@@ -63,28 +62,28 @@ fn descriptors_that_are_not_as_announced() {
     let before = record_baseline();
     let good = memfd(4096, SEALS);
     let (pipe, end) = std::io::pipe().unwrap();
-    let reply = |descriptors: &[&dyn AsRawFd]| {
-        let raw: Vec<RawFd> = descriptors.iter().map(|one| one.as_raw_fd()).collect();
-        attach_to_fake(move |stream| send(&stream, &encoded_reply(&[4096], Access::ReadWrite), &raw))
+    let reply = |descriptors: &[&dyn AsFd]| {
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(|one| one.as_fd()).collect();
+        attach_to_fake(|stream| send(&stream, &encoded_reply(&[4096], Access::ReadWrite), &borrowed))
     };
     drop(reply(&[&good]).unwrap());
     assert!(fact(reply(&[])).contains("announced 1 memories with descriptors and sent 0 descriptors"));
     assert!(fact(reply(&[&good, &pipe, &good])).contains("announced 1 memories with descriptors and sent 3"));
     assert!(fact(reply(&[&pipe])).contains("not shared memory"));
-    assert!(fact(reply(&[&memfd(4096, 0)])).contains("without seals"));
-    assert!(fact(reply(&[&memfd(4096, libc::F_SEAL_GROW)])).contains("without seals"));
+    assert!(fact(reply(&[&memfd(4096, SealFlags::empty())])).contains("without seals"));
+    assert!(fact(reply(&[&memfd(4096, SealFlags::GROW)])).contains("without seals"));
     assert!(
         fact(reply(&[&memfd(4095, SEALS)])).contains("announced 4096 bytes and sent memory of 4095 bytes")
     );
     let read_only = std::fs::File::open(format!("/proc/self/fd/{}", good.as_raw_fd())).unwrap();
     assert!(fact(reply(&[&read_only])).contains("without the announced access"));
-    let sealed = memfd(4096, SEALS | libc::F_SEAL_WRITE);
+    let sealed = memfd(4096, SEALS | SealFlags::WRITE);
     assert!(fact(reply(&[&sealed])).contains("cannot map"));
     // In several batches, with more than announced in total.
     let batches = attach_to_fake(|stream| {
         let whole = encoded_reply(&[4096, 4096], Access::ReadOnly);
         for (index, byte) in whole.iter().enumerate() {
-            let batch: &[RawFd] = if index % 10 == 0 { &[good.as_raw_fd()] } else { &[] };
+            let batch: &[BorrowedFd<'_>] = if index % 10 == 0 { &[good.as_fd()] } else { &[] };
             send(&stream, &[*byte], batch);
         }
     });

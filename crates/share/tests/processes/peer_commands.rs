@@ -1,7 +1,8 @@
 //! The commands that a peer process executes.
 
-use crate::common::{attach_ticket, publish_bytes, read, tensor_in};
+use crate::common::{arena_of, attach_ticket, publish_bytes, read, tensor_in};
 use crate::peer_process::{self, PeerProcess};
+use crate::raw_calls::{ChildEnd, drop_privileges, fork, wait, write_bytes};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -58,10 +59,10 @@ impl Peer {
             },
             ["read"] => self.contents(),
             ["write", letter] => {
-                // SAFETY: memory that was published as writable, while the other side waits.
-                self.tensors
-                    .iter()
-                    .for_each(|one| unsafe { one.data().write_volatile(letter.as_bytes()[0]) });
+                for tensor in &self.tensors {
+                    let (arena, offset) = arena_of(tensor);
+                    write_bytes(arena, offset, &letter.as_bytes()[..1]);
+                }
                 "ok".into()
             }
             ["republish", access] => {
@@ -119,18 +120,8 @@ impl Peer {
                 self.files.clear();
                 "ok".into()
             }
-            ["fork"] => {
-                // SAFETY: the child exits with its exit handlers, and the parent waits for it.
-                unsafe {
-                    let child = libc::fork();
-                    if child == 0 {
-                        libc::exit(0);
-                    }
-                    let mut status = -1;
-                    libc::waitpid(child, &raw mut status, 0);
-                    status.to_string()
-                }
-            }
+            // The child runs its exit handlers.
+            ["fork"] => wait(fork(ChildEnd::WithHandlers, || true)).to_string(),
             _ => panic!("unknown command"),
         }
     }
@@ -143,20 +134,6 @@ impl Peer {
 
     fn contents(&self) -> String {
         self.tensors.iter().map(|one| String::from_utf8(read(one)).unwrap()).collect::<Vec<_>>().join(",")
-    }
-}
-
-/// Makes this process an ordinary user if it runs as root: some limits do not apply to root.
-fn drop_privileges() {
-    const NOBODY: u32 = 65534;
-    // SAFETY: numbers alone. The C library sees to all threads.
-    unsafe {
-        if libc::geteuid() == 0 {
-            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
-            assert_eq!((libc::setgid(NOBODY), libc::setuid(NOBODY)), (0, 0));
-            // A process that has changed its user cannot read its own /proc entries, unless it is dumpable.
-            assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1), 0);
-        }
     }
 }
 
