@@ -52,3 +52,28 @@ pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8], descriptors: &mut Vec
     }
     Ok(received.bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::FdFlags;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn descriptors_arrive_with_the_first_byte() {
+        let (left, right) = UnixStream::pair().unwrap();
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        assert_eq!(send(&left, b"ab", &[pipe.as_fd(); MAX_DESCRIPTORS_PER_SEND + 1]), Err(Errno::INVAL));
+        assert_eq!(send(&left, b"ab", &[pipe.as_fd(); MAX_DESCRIPTORS_PER_SEND]), Ok(2));
+        let (mut byte, mut descriptors) = ([0], Vec::new());
+        assert_eq!((receive(&right, &mut byte, &mut descriptors), byte), (Ok(1), *b"a"));
+        assert_eq!(descriptors.len(), MAX_DESCRIPTORS_PER_SEND);
+        for descriptor in &descriptors {
+            assert!(rustix::io::fcntl_getfd(descriptor).unwrap().contains(FdFlags::CLOEXEC));
+        }
+        assert_eq!((receive(&right, &mut byte, &mut descriptors), byte), (Ok(1), *b"b"));
+        assert_eq!(descriptors.len(), MAX_DESCRIPTORS_PER_SEND);
+        drop(left);
+        assert_eq!(receive(&right, &mut byte, &mut descriptors), Ok(0));
+    }
+}

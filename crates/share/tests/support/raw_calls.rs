@@ -19,8 +19,9 @@ pub(crate) enum ChildEnd {
 ///
 /// The closure runs in a process of one thread: it must do only what the crates promise to work after a fork.
 pub(crate) fn fork(end: ChildEnd, child: impl FnOnce() -> bool) -> Pid {
-    // SAFETY: after `fork`, the child of a process with several threads must not wait for a thread that it lacks. The
-    // fork handlers of the crates see to that, which is what these tests are for. It ends below without unwinding.
+    // SAFETY: the child of a process with several threads must not rely on a thread that it lacks, and must not return
+    // into the frames of its parent. The fork handlers of the crates, which these tests test, uphold the first clause;
+    // both arms of the `match` below end the child.
     let process = unsafe { libc::fork() };
     if process == 0 {
         let is_good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
@@ -35,7 +36,8 @@ pub(crate) fn fork(end: ChildEnd, child: impl FnOnce() -> bool) -> Pid {
 
 /// Waits for a child, and returns its status.
 pub(crate) fn wait(process: Pid) -> i32 {
-    waitpid(Some(process), WaitOptions::empty()).unwrap().unwrap().1.as_raw()
+    let ended = rustix::io::retry_on_intr(|| waitpid(Some(process), WaitOptions::empty()));
+    ended.unwrap().unwrap().1.as_raw()
 }
 
 /// Has a signal end this process after this time, if it hangs.
