@@ -14,7 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// The process and the user at the other end of a socket (`SO_PEERCRED`). The process id is 0 if the peer is in
 /// another pid namespace.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    // Not root, should the kernel ever write less.
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `getsockopt` requires a writable buffer of `length` bytes and a writable length. `peer` has that size,
     // and both are locals of this function. Every bit pattern is a valid `ucred`, whose fields are integers.
