@@ -137,3 +137,16 @@ def test_the_first_call_under_a_mode_of_the_other_kind():
     """One that stands behind the dispatcher, and calls us back: the first call must not wait for
     itself."""
     subprocesses.run_program("front/first_call_under_a_mode.py", "dispatch_mode")
+
+
+def test_a_class_whose_resolve_neg_returns_no_tensor():
+    class Odd(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, kinds, arguments=(), keywords=None):
+            if function is torch.Tensor.resolve_neg:
+                return [1, 2]
+            return super().__torch_function__(function, kinds, arguments, keywords or {})
+
+    negated = torch.ones(4, dtype=torch.complex64).conj().imag.as_subclass(Odd)
+    assert negated.is_neg()
+    refused(lambda: ferry.to(negated, "numpy"), "list is not a tensor")

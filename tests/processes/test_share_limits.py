@@ -101,3 +101,11 @@ def test_registered_frameworks_and_modules() -> None:
     assert isinstance(ferry.attach(ticket, np)["k"], np.ndarray)
     with pytest.raises(ferry.InvalidArgumentError, match="hint: "):
         ferry.attach(ticket, "shared memory")
+
+
+def test_a_process_without_descriptors_leaves_the_folders_of_others() -> None:
+    """A process whose state cannot be read for lack of descriptors has not ended."""
+    ticket = ferry.publish(np.arange(3))
+    for count in range(1, 9):
+        run_program("processes/share_publish_with_few_descriptors.py", str(count))
+        assert ferry.attach(str(ticket)).tolist() == [0, 1, 2], count

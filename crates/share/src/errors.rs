@@ -22,11 +22,6 @@ pub(crate) fn system_error(action: &str, error: impl Into<io::Error>) -> Error {
     }
 }
 
-/// The last system call of this thread failed.
-pub(crate) fn last_system_error(action: &str) -> Error {
-    system_error(action, io::Error::last_os_error())
-}
-
 /// The ticket cannot be used any more.
 pub(crate) fn ticket_rejected(fact: impl Into<String>) -> Error {
     Error::new(ErrorKind::TicketRejected, fact.into()).with_hint(hints::REQUEST_NEW_TICKET)

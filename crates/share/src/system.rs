@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::process::Resource;
 use rustix::rand::GetRandomFlags;
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use tensorferry_core::{Access, Result};
 
@@ -21,8 +22,18 @@ pub(crate) fn user_id() -> u32 {
 }
 
 /// The start time of a process in clock ticks since boot; `None` for a process that does not exist or is a zombie.
-pub(crate) fn start_time(process: u32) -> Option<u64> {
-    let text = fs::read(format!("/proc/{process}/stat")).ok()?;
+///
+/// # Errors
+/// The system does not tell, for example because this process has too many open files.
+pub(crate) fn start_time(process: u32) -> io::Result<Option<u64>> {
+    match fs::read(format!("/proc/{process}/stat")) {
+        Ok(text) => Ok(parse_start_time(&text)),
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse_start_time(text: &[u8]) -> Option<u64> {
     // The name may contain spaces and brackets, and ends at the last bracket.
     let end = text.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(text.get(end + 1..)?).ok()?;
@@ -121,9 +132,9 @@ mod tests {
 
     #[test]
     fn processes_have_a_start_time() {
-        let own = start_time(process_id()).unwrap();
-        assert!(own > 0 && start_time(process_id()) == Some(own));
-        assert_eq!(start_time(u32::MAX), None);
+        let own = start_time(process_id()).unwrap().unwrap();
+        assert!(own > 0 && start_time(process_id()).unwrap() == Some(own));
+        assert_eq!(start_time(u32::MAX).unwrap(), None);
     }
 
     #[test]

@@ -159,9 +159,9 @@ impl fmt::Display for Ticket {
     }
 }
 
-/// Whether the process that issued the ticket is still running.
+/// Whether the process that issued the ticket is still running, or may be.
 pub(crate) fn is_producer_alive(ticket: &Ticket) -> bool {
-    system::start_time(ticket.process) == Some(ticket.start)
+    system::start_time(ticket.process).map_or(true, |found| found == Some(ticket.start))
 }
 
 #[cfg(test)]

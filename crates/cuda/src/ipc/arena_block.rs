@@ -12,6 +12,7 @@ use super::arena::GpuArena;
 use super::counters::counts;
 use crate::driver::Driver;
 use crate::gpu::Gpu;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use tensorferry_core::Result;
 
@@ -87,6 +88,8 @@ impl GpuArenaBlock {
 impl CurrentArena {
     fn take(&mut self, bytes: usize) -> Option<GpuArenaBlock> {
         let is_idle = self.used > 0 && Arc::strong_count(&self.arena) == 1;
+        // The count is a relaxed load. The fence orders the reuse after what the last users of the blocks did.
+        fence(Ordering::Acquire);
         if is_idle && !self.arena.was_shared() && self.arena.gpu().settle() {
             self.used = 0;
         }

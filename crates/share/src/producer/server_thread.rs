@@ -8,10 +8,11 @@ use super::epoll::{Epoll, EpollEvents};
 use super::listener::Listener;
 use super::publication_record::Published;
 use super::server::{self, ACCEPT_PAUSE, RunningServer, Server};
-use crate::errors::{last_system_error, system_error};
+use crate::errors::system_error;
 use crate::libc_calls::{self, BlockedSignals};
 use crate::system;
 use crate::ticket::Ticket;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,7 +52,8 @@ impl Server {
             }
             None => {
                 let start_time = system::start_time(system::process_id())
-                    .ok_or_else(|| last_system_error("cannot read /proc"))?;
+                    .and_then(|found| found.ok_or_else(|| io::ErrorKind::NotFound.into()))
+                    .map_err(|error| system_error("cannot read /proc", error))?;
                 let listener = Listener::new(epoll, start_time)?;
                 let thread_number = NEXT_THREAD_NUMBER.fetch_add(1, Ordering::Relaxed);
                 spawn(thread_number).inspect_err(|_| epoll.remove(&listener.socket))?;

@@ -89,7 +89,9 @@ fn remove_stale(base: &Path) {
         let is_ours = || {
             entry.path().symlink_metadata().is_ok_and(|data| data.is_dir() && data.uid() == system::user_id())
         };
-        if namespace == own && system::start_time(process) != Some(start) && is_ours() {
+        // A process whose start time cannot be read may be running.
+        let has_ended = || system::start_time(process).is_ok_and(|found| found != Some(start));
+        if namespace == own && has_ended() && is_ours() {
             remove(&entry.path());
         }
     }
@@ -111,7 +113,7 @@ mod tests {
         let base = std::env::temp_dir().join(format!("tensorferry-test-{}", system::process_id()));
         fs::create_dir_all(&base).unwrap();
         let (own, process) = (pid_namespace(), system::process_id());
-        let start = system::start_time(process).unwrap();
+        let start = system::start_time(process).unwrap().unwrap();
         let make = |name: String| {
             let path = base.join(name);
             fs::create_dir(&path).unwrap();
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_private_and_removed() {
-        let dir = SocketDir::new(system::start_time(system::process_id()).unwrap()).unwrap();
+        let dir = SocketDir::new(system::start_time(system::process_id()).unwrap().unwrap()).unwrap();
         let path = dir.path.clone();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
         fs::write(dir.socket_path(), "").unwrap();
