@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyType};
 
 /// The kind of an object.
+#[inline(always)]
 pub(crate) fn recognise<'a, 'py>(object: &'a Bound<'py, PyAny>) -> Result<RecognisedObject<'a, 'py>> {
     let kind = match RECOGNISED_TYPES.get(object.py(), object.get_type_ptr().cast()) {
         Some(known) => known,
@@ -30,6 +31,8 @@ pub(crate) fn recognise_type(kind: &Bound<'_, PyType>) -> Result<Recognised> {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn recognise_new_type(kind: &Bound<'_, PyType>) -> Result<Recognised> {
     let recognised = classify(kind)?;
     RECOGNISED_TYPES.put(kind, recognised);
