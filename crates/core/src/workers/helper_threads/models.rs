@@ -80,18 +80,6 @@ fn a_helper_that_falls_asleep_is_woken() {
     });
 }
 
-/// With one preemption: its two calls of three threads have the most steps.
-#[test]
-fn both_helpers_that_fall_asleep_are_woken() {
-    explore(Some(1), 2, || {
-        let helpers = HelperThreads::new(2);
-        for _ in 0..2 {
-            let everyone = Rendezvous::new(3);
-            helpers.run(2, &|| everyone.wait());
-        }
-    });
-}
-
 /// The second caller may find the helper idle before the first has stored the handle that wakes it.
 #[test]
 fn a_helper_that_falls_asleep_is_woken_by_a_second_caller() {
