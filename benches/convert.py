@@ -40,15 +40,15 @@ FRESH_PROCESSES = 3
 # Jobs that touch every byte that they read and write once, in order: a memcpy can be held against
 # those.
 STREAMING = {job.name for job in JOBS} - {"transposed", "every second"}
-MAX_MEMORY_BYTES = 0.7
+MAX_MEMORY_FRACTION = 0.7
 MEMCPY_LIMIT = 256 * MIB  # longer ones are no faster: what they take follows from the length
 
 
 def back_free_memory(size: int) -> None:
-    """Touches so many bytes of free memory once, and gives them back.
+    """Touches `size` bytes of free memory once, and releases them.
 
-    A virtual machine has memory that its host has not provided yet, and who touches it first pays
-    several times the cost of a page fault. That is nobody's merit, so nobody is measured on it.
+    The host of a virtual machine provides memory at the first touch, which takes several times as
+    long as a page fault. No measured method should pay for that.
     """
     memory = mmap.mmap(-1, max(size, 1))
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -167,10 +167,10 @@ def with_threads(threads: int, quick: bool) -> dict[str, Any]:
     rows, left_out = [], []
     for job, mib in _jobs(quick):
         memory = mib * MIB * (job.base + 3 * job.result) + 2 * MEMCPY_LIMIT
-        if memory > free_memory() * MAX_MEMORY_BYTES:
+        if memory > free_memory() * MAX_MEMORY_FRACTION:
             left_out.append(
                 f"Not measured: {job.name} of {mib} MiB needs {memory / 2**30:.1f} GiB, "
-                f"more than {MAX_MEMORY_BYTES:.0%} of the free memory."
+                f"more than {MAX_MEMORY_FRACTION:.0%} of the free memory."
             )
             continue
         row = measure(job, mib, threads, quick)

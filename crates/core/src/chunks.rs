@@ -78,7 +78,7 @@ impl Chunks {
     /// The chunk of this number, in the order of the dense tensor.
     ///
     /// # Errors
-    /// When there is no chunk of this number: its offset would be outside the tensor.
+    /// The number is not below the count of chunks.
     pub fn get(&self, number: usize) -> Result<Chunk> {
         if number >= self.count() {
             let fact = format!("a tensor of {} chunks has no chunk {number}", self.count());

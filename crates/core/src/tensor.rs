@@ -293,7 +293,7 @@ mod tests {
     fn make(data: *mut u8, shape: &[i64], dtype: DType) -> Result<Tensor<()>> {
         let layout = Layout::dense(4, shape)?;
         // SAFETY: `data` is an array of the size of the shape that outlives the tensor, or null. `new` rejects null if there
-        // are elements, and the extent is zero bytes if there are none.
+        // are elements, and a tensor without elements has an extent of zero bytes.
         unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, ()) }
     }
 

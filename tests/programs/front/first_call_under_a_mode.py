@@ -14,6 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tensorferry as ferry
 
 
+def convert_result(result: Any) -> Any:
+    """Converts what PyTorch returned to a mode, and returns it."""
+    if isinstance(result, torch.Tensor):
+        ferry.to(result, "numpy")
+    return result
+
+
 @case
 def function_mode() -> None:
     """The first call is under a function mode: what is found out then does not depend on it."""
@@ -22,10 +29,7 @@ def function_mode() -> None:
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                ferry.to(result, "numpy")
-            return result
+            return convert_result(function(*args, **(kwargs or {})))
 
     with torch.device("meta"), Calls():
         assert ferry.to(np.ones(3, "f4"), "torch").device.type == "cpu"
@@ -58,10 +62,7 @@ def dispatch_mode() -> None:
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            result = function(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                ferry.to(result, "numpy")
-            return result
+            return convert_result(function(*args, **(kwargs or {})))
 
     with Calls():
         x = ferry.to(np.ones(3, "f4"), "torch")

@@ -13,7 +13,7 @@ from tensorferry import tf1
 
 
 def compute_on_a_missing_gpu() -> None:
-    """Prints 2.0. Where there is no such device, another will do."""
+    """Prints 2.0. TensorFlow uses another device where this one is missing."""
     with tf.device("GPU:5"):
         print(float(tf.constant(1.0) + 1))
 

@@ -141,7 +141,7 @@ def cancelled_jobs() -> None:
     try:
         ferry.to_async(x, "numpy").result(timeout=0)
     except TimeoutError as late:
-        # A job may be done at once, and is no error then.
+        # A job that is done at once raises nothing.
         assert isinstance(late, ferry.DeadlineError)
         assert late.hint
     assert np.array_equal(ferry.to_async(x, "numpy").result(timeout=float("inf")), array)

@@ -186,7 +186,7 @@ def make_zeros(count: int) -> None:
 
 @served
 def publish_behind_work(value: float, cycles: int) -> str:
-    """Queues work of so many cycles of the GPU, then a write of the tensor, and publishes it."""
+    """Queues GPU work of `cycles` cycles and a write of the tensor, and publishes it."""
     torch = module("torch")
     torch.cuda._sleep(cycles)
     kept["event"] = torch.cuda.Event()

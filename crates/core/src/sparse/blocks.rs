@@ -52,7 +52,7 @@ impl Blocks {
     /// Finds the blocks of elements whose coordinates are within the shape.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// Memory runs out.
     pub fn of<I: Index>(
         axes: &[Axis<'_, I>; 2],
         shape: [i64; 2],
@@ -100,7 +100,7 @@ impl Blocks {
     /// are those that [`of`](Self::of) was given.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// Memory runs out.
     ///
     /// # Panics
     /// When the axes have fewer elements.

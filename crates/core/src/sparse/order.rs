@@ -39,7 +39,7 @@ impl SortedOrder {
 /// different counts, the shortest determines the number of elements.
 ///
 /// # Errors
-/// When there is no memory for it.
+/// Memory runs out.
 pub fn sort_by_axes<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) -> Result<SortedOrder> {
     let count = common_count(axes);
     // An axis with a stride of zero may be longer than memory.

@@ -3,7 +3,7 @@
 //! They are more exact than loom's own in four ways:
 //!
 //! - A `SeqCst` load is never reordered before a `SeqCst` store of its thread: a fence separates the two. Loom weakens
-//!   `SeqCst` accesses to acquire and release, but models fences. If one of the two accesses is weaker, there is no fence.
+//!   `SeqCst` accesses to acquire and release, but models fences. Weaker accesses get no fence.
 //! - The drop of an atomic must happen after every access to it. Loom therefore reports a helper that uses a job after the
 //!   caller has freed it.
 //! - `unpark` publishes memory to the `park` that takes its token, and to nothing else. Loom's own publishes it at once, and

@@ -84,7 +84,7 @@ impl EpollEvents {
         Self(Vec::with_capacity(MAX_EVENTS))
     }
 
-    /// Waits for events until the deadline. There are none if the wait fails.
+    /// Waits for events until the deadline. If the wait fails, the list is empty.
     pub(super) fn wait(&mut self, epoll: &Epoll, deadline: Option<Instant>) {
         let wait = deadline.map(|deadline| {
             let wait = deadline.saturating_duration_since(Instant::now());
