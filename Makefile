@@ -290,7 +290,7 @@ lock: $(VENV)/.stamp-uv ## Compile requirements/*.in to the locks (UPGRADE=1 tak
 	$(COMPILE) --python-version 3.11 requirements/tools.in -c requirements/test.lock -o requirements/tools.lock
 	$(COMPILE) --python-version 3.11 requirements/docs.in -c requirements/test.lock -c requirements/tools.lock -o requirements/docs.lock
 	$(COMPILE) --python-version 3.11 requirements/oldest.in -o requirements/oldest.lock
-	$(COMPILE) --python-version 3.12 requirements/test.in -o requirements/newest.lock
+	$(COMPILE) --python-version 3.12 requirements/test.in requirements/tools.in requirements/docs.in -o requirements/newest.lock
 
 .PHONY: clean
 clean: ## Remove what was built; the environments stay

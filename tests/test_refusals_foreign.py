@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import mmap
+import sys
 
 import numpy as np
 import pytest
@@ -225,9 +226,11 @@ class Pair(ctypes.Structure):
     _fields_ = (("a", ctypes.c_int32), ("b", ctypes.c_double))
 
 
+# Python 3.13 renamed the type code.
+UNICODE = "w" if sys.version_info >= (3, 13) else "u"
 BUFFERS = {
     "structs": lambda: (Pair * 3)(),
-    "unicode": lambda: array.array("u", "abc"),
+    "unicode": lambda: array.array(UNICODE, "abc"),
     "objects": lambda: (ctypes.py_object * 2)(),
     "memoryview of objects": lambda: memoryview(np.array([1, None], dtype=object)),
     "pointers": lambda: (ctypes.c_void_p * 2)(),

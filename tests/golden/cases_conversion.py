@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ class Silent(Failing):
 
 OBJECTS = {
     "number": to(3),
-    "path": to(pathlib.PurePosixPath("x")),
+    "unknown class": to(uuid.UUID(int=0)),
     "masked array": to(np.ma.array([1.0, 2.0], mask=[True, False])),
     "random key": lambda _: ferry.to(jax.random.key(0), "numpy"),
     "deleted array": deleted,
