@@ -35,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(scope="session")
+def is_quick(request: pytest.FixtureRequest) -> bool:
+    """Whether the quick set runs, in which long tests repeat less."""
+    return request.config.getoption("quick")
+
+
 # Before pytest-split, which divides what is left.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

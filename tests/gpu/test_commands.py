@@ -19,8 +19,6 @@ def run(*arguments: str) -> str:
 
 
 def test_doctor_carries_between_gpu_and_host():
-    told = json.loads(run("doctor", "--json", "--frameworks", "numpy,torch,cupy"))
-    assert "cuda:0" in json.dumps(told)
     shown = run("doctor", "--frameworks", "numpy,torch,cupy")
     for title in ("cuda:0 to cuda:0", "cpu to cuda:0", "cuda:0 to cpu"):
         assert title in shown

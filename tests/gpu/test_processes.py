@@ -23,6 +23,7 @@ import tensorferry as ferry
 COUNT = 1000
 VALUES = [float(number) for number in range(COUNT)]
 KILLS = 200
+QUICK_KILLS = 16
 FRAMEWORKS = [
     name
     for name in ("torch", "cupy", "jax", "tensorflow")
@@ -143,13 +144,18 @@ def nothing_is_lost() -> Iterator[None]:
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
 
 
-def rounds(next_round: Callable[[int], None]) -> None:
-    """Hundreds of rounds, eight at a time: most of a round is a process that starts."""
+@pytest.fixture
+def kills(is_quick: bool) -> int:
+    return QUICK_KILLS if is_quick else KILLS
+
+
+def rounds(next_round: Callable[[int], None], count: int) -> None:
+    """Runs rounds, eight at a time: most of a round is a process that starts."""
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(next_round, range(KILLS)))
+        list(pool.map(next_round, range(count)))
 
 
-def test_killed_consumers_leave_nothing():
+def test_killed_consumers_leave_nothing(kills):
     x = torch.rand(16 << 20, device="cuda")
     ticket = ferry.publish(x)
     expected = float(x[5])
@@ -166,13 +172,13 @@ def test_killed_consumers_leave_nothing():
         consumer.kill()
 
     with nothing_is_lost():
-        rounds(next_round)
+        rounds(next_round, kills)
         assert soon(lambda: ticket.leases == 0)
     assert float(x[5]) == expected
     ticket.withdraw()
 
 
-def test_killed_producers_leave_nothing():
+def test_killed_producers_leave_nothing(kills):
     def next_round(number: int) -> None:
         producer = Worker()
         producer.run("fill", 4 << 20, 7)
@@ -193,7 +199,7 @@ def test_killed_producers_leave_nothing():
     # The first loads kernels, which stay.
     next_round(0)
     with nothing_is_lost():
-        rounds(next_round)
+        rounds(next_round, kills)
 
 
 def test_gpus_go_by_their_uuid(others):

@@ -176,7 +176,7 @@ def overwrite(name: str):
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_memory_is_not_handed_out_while_it_is_read(source, target):
+def test_memory_is_not_handed_out_while_it_is_read(source, target, is_quick):
     """A long reader is queued on the result; source and result go, and the memory is written."""
     reused = 0
     for repeat in range(12):
@@ -193,6 +193,8 @@ def test_memory_is_not_handed_out_while_it_is_read(source, target):
             reused += GPU_FRAMEWORKS[source].address(again) == address
         assert total(target, kept) == 6 * SIZE, f"repeat {repeat}, reused {reused}"
         del again, kept
+        if is_quick and reused and repeat >= 2:
+            break
     # JAX keeps what it reads until it has read it, so that there is nothing to hand out.
     assert reused or target == "jax", "the test proves nothing: no memory was handed out again"
 
