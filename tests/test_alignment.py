@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import torch
-from support.introspect import INSPECTORS, paddle
+from support.introspect import INSPECTORS, paddle, x64
 from support.memory import aligned
 
 import tensorferry as ferry
@@ -81,10 +81,10 @@ def reloaded(t: torch.Tensor) -> torch.Tensor:
 
 def of_paddle(size: int) -> Source:
     t = paddle.to_tensor(np.ones(size, np.float32))
-    view = np.from_dlpack(t)
+    view = torch.from_dlpack(paddle.utils.dlpack.to_dlpack(t))
 
     def write() -> None:
-        view[...] = 2
+        view.fill_(2)
 
     return t, write
 
@@ -265,7 +265,7 @@ def ready(result: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def x64_enabled():
-    with jax.enable_x64(True):
+    with x64(True):
         yield
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support import fake_driver, fake_frameworks, subprocesses
+from support.oldest import OLDEST
 from support.share_counts import soon
 from support.subprocesses import HANG_SECONDS
 
@@ -103,7 +104,7 @@ def test_every_cell_is_verified():
     assert found["problems"] == found["conflicts"] == []
     used = {path["name"] for path in found["fast_paths"] if path["state"] == "active"}
     assert used >= {
-        *("numpy.array_struct", "torch.exchange_api", "torch.lazy_bits", "torch.pytree"),
+        *("numpy.array_struct", "torch.tensor_base", "torch.lazy_bits", "torch.pytree"),
         *("jax.buffer_protocol", "jax.tree_unflatten", "scipy.without_constructor"),
     }
     assert {path["framework"] for path in found["fast_paths"]} == {*names, "scipy"}
@@ -486,6 +487,7 @@ def test_no_order_of_import_works(tmp_path):
     assert [conflict["works_as"] for conflict in found["conflicts"]] == [None]
 
 
+@pytest.mark.skipif(OLDEST, reason="the oldest supported versions do not crash")
 def test_the_orders_of_the_real_frameworks():
     found = report("--frameworks", "paddle,tensorflow", "--timeout", "300", code=0)
     orders = import_orders(found)

@@ -1,6 +1,5 @@
 """Which arrays are the same memory, seen by writing through them, and who may write them."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import torch
 from jax.experimental import sparse as jax_sparse
 from support import sparse_cases as cases
 from support import subprocesses
+from support.introspect import x64
 
 import tensorferry as ferry
 from tensorferry import _native, sparse
@@ -77,8 +77,7 @@ def test_points_are_strided_columns_for_scipy():
 
 
 def test_jax_and_tensorflow_share_values_and_with_x64_coordinates():
-    enable = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
-    with enable(True):
+    with x64(True):
         places = jnp.asarray(np.array([[0, 1], [2, 3]], "int64"))
         j = jax_sparse.BCOO((jnp.asarray(np.array([1.0, 2.0])), places), shape=(3, 4))
         f = sparse.to(j, "tensorflow", copy=False)

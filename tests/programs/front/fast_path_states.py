@@ -49,7 +49,8 @@ def private_names_missing(names: str) -> None:
             return getattr(real, name)
 
     torch._C = Hidden()
-    del torch.Tensor.__dlpack_c_exchange_api__
+    if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        del torch.Tensor.__dlpack_c_exchange_api__
     go_everywhere(["numpy", "torch"])
     torch._C = real
 
