@@ -253,6 +253,8 @@ lint-docs: $(VENV)/.stamp-uv
 .PHONY: lint-dependencies
 lint-dependencies: $(CARGO_DENY)
 	$(CARGO_DENY) $(CARGO_FLAGS) check --hide-inclusion-graph bans licenses sources
+	@cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null || \
+	    { echo "error: fuzz/Cargo.lock is out of date: run cargo metadata --manifest-path fuzz/Cargo.toml" >&2; exit 1; }
 
 .PHONY: lint-kernels
 lint-kernels:
