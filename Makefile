@@ -35,8 +35,8 @@ UV          := $(VENV)/bin/uv
 UV_FLAGS    := --quiet
 LOCKS       := requirements/test.lock requirements/tools.lock requirements/docs.lock
 
-# The crates whose tests need neither Python nor a driver: the sanitizer runs these, and Miri the one that leaves the system alone.
-PURE_CRATES := -p tensorferry-core -p tensorferry-files -p tensorferry-share
+# The crates whose tests need no Python: the sanitizers run these, and Miri the one that makes no system calls.
+PURE_CRATES := -p tensorferry-core -p tensorferry-cuda -p tensorferry-files -p tensorferry-share
 MIRI_CRATES := -p tensorferry-core
 
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
@@ -129,7 +129,7 @@ test-newest: $(NEWEST)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tes
 	$(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: test-gpu
-test-gpu: $(VENV)/.stamp-wheel ## Run the tests that need a CUDA GPU, with whatever frameworks are there (SHARD=1/3 for a third by time, QUICK=1 for each test and pair once)
+test-gpu: $(VENV)/.stamp-wheel ## Run the tests that need a CUDA GPU, with whatever frameworks are there (SHARD=1/3 for a third by time, QUICK=1 for each test, pair and parameter once)
 	$(VENV)/bin/python -m pytest --confcutdir=tests/gpu tests/gpu $(if $(QUICK),--quick) \
 	    $(if $(SHARD),--splits $(word 2,$(subst /, ,$(SHARD))) --group $(word 1,$(subst /, ,$(SHARD))) \
 	        --splitting-algorithm least_duration --durations-path $(GPU_DURATIONS)) $(PYTEST_ARGS)
@@ -188,7 +188,7 @@ stress: $(VENV)/.stamp-wheel ## Look for hangs when memory is released on any th
 
 .PHONY: fuzz
 fuzz: $(VENV)/.stamp-wheel ## Fuzz the parsers of files (FUZZ_ARGS="--seconds 720" for longer; needs cargo-fuzz and the nightly toolchain)
-	$(VENV)/bin/python fuzz/run.py $(FUZZ_ARGS)
+	NIGHTLY=$(NIGHTLY) $(VENV)/bin/python fuzz/run.py $(FUZZ_ARGS)
 
 ##### measure
 

@@ -16,8 +16,7 @@ import sparse
 import tensorflow as tf
 import torch
 from support import subprocesses
-from support.share_counts import soon
-from support.tensors_of_callers import min_seconds, refused, tensor
+from support.tensors_of_callers import is_faster, refused, tensor
 
 import tensorferry as ferry
 
@@ -226,11 +225,9 @@ def test_the_cost_of_a_call():
 
     body(x, y)
 
-    def quick(call, share: float) -> bool:
-        """Whether a call takes less than some shares. Other load only adds to a time: one
-        comparison of many has to hold."""
-        return soon(lambda: min_seconds(call) < share * min_seconds(lambda: ferry.to(y, "torch")))
+    def share():
+        return ferry.to(y, "torch")
 
-    assert quick(lambda: body(x), 10)
-    assert quick(lambda: body([x], {"y": x}, z=x), 10)
-    assert quick(lambda: body(x, y), 20)
+    assert is_faster(lambda: body(x), 10, share)
+    assert is_faster(lambda: body([x], {"y": x}, z=x), 10, share)
+    assert is_faster(lambda: body(x, y), 20, share)

@@ -18,15 +18,10 @@ ALL = {
     ),
     *(f"test_sizes[{size}]" for size in (1, 2, 3)),
     *(f"TestGroup::test_sizes[{size}]" for size in (1, 2)),
+    *(f"test_pages[{page}]" for page in ("first", "second")),
     "test_plain",
 }
-QUICK = {
-    "test_pair[torch-jax-float32]",
-    "test_pair[jax-torch-float32]",
-    "test_sizes[1]",
-    "TestGroup::test_sizes[1]",
-    "test_plain",
-}
+QUICK = ALL - {"test_pair[jax-torch-int8]", "test_pages[second]"}
 
 
 def collect(folder: Path, *options: str) -> tuple[set[str], str]:

@@ -31,7 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     run_record.add_option(parser)
     parser.addoption(
-        "--quick", action="store_true", help="one case of each test, for each pair of frameworks"
+        "--quick",
+        action="store_true",
+        help="each test, pair of frameworks and value of a parameter once",
     )
 
 
@@ -56,7 +58,8 @@ def pytest_terminal_summary(
 
     selection = selection_of(config)
     cells = dict(sorted(TALLY.items()))
-    name = list(selection.values())
+    # The names of files are added by `write`.
+    name = [value for key, value in selection.items() if key != "files"]
     run_record.write(
         terminalreporter, config, name, selection=selection, **{"cells of the matrix": cells}
     )

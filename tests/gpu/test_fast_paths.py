@@ -62,6 +62,7 @@ def test_none_is_active_where_all_are_off():
     assert {state for state, _ in told("all").values()} == {"disabled"}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "switch",
     [

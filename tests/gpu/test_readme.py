@@ -38,6 +38,7 @@ def test_the_readme(tmp_path, monkeypatch):
         exec(block, names)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_of_the_documentation(page):
     """In a process of its own, as one script."""

@@ -38,7 +38,8 @@ IMPORTS = {
 def run_program(
     name: str, *arguments: str, timeout: float = HANG_SECONDS, **environment: str
 ) -> str:
-    """Runs a file of tests/programs, which must end well and in silence; gives its stdout."""
+    """Runs a file of tests/programs, which must exit with 0 and write nothing to stderr; returns
+    its stdout."""
     return _stdout(attempt_program(name, *arguments, timeout=timeout, **environment))
 
 

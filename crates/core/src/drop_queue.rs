@@ -65,7 +65,7 @@ impl<T> DropQueue<T> {
 
     /// Takes all items, the oldest first.
     pub fn take(&self) -> Taken<T> {
-        // ABA cannot happen: nodes leave the list all at once, and only through this swap.
+        // ABA cannot happen: nodes leave the list all at once, through this swap or through `abandon`, which frees none.
         let mut rest = self.head.swap(ptr::null_mut(), Ordering::Acquire);
         let mut oldest: *mut Node<T> = ptr::null_mut();
         while !rest.is_null() {

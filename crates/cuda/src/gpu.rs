@@ -151,7 +151,7 @@ pub(crate) struct ContextGuard {
 impl Drop for ContextGuard {
     fn drop(&mut self) {
         if let Some(driver) = self.pushed_by {
-            // Whoever pushed other contexts since has popped them. If this fails, a context stays current that works.
+            // Contexts that other code pushed since have been popped. If the pop fails, our context stays current, which is harmless.
             let _ = driver.pop_context(&mut 0);
         }
     }

@@ -16,6 +16,12 @@ def test_sizes(size: int) -> None:
     """A parameter that is not a framework."""
 
 
+@pytest.mark.one_case
+@pytest.mark.parametrize("page", ["first", "second"])
+def test_pages(page: str) -> None:
+    """A parameter whose values make no difference."""
+
+
 class TestGroup:
     """A class with a test of the same name."""
 

@@ -221,7 +221,7 @@ def compute() -> float:
 
 @served
 def publish_state(count: int) -> str:
-    """Publishes a state dictionary of PyTorch with so many tensors."""
+    """Publishes a state dictionary of PyTorch with `count` tensors."""
     torch = module("torch")
     kept["state"] = {
         f"layer.{i}": torch.full((100 + i,), float(i), device="cuda") for i in range(count)
@@ -240,7 +240,7 @@ def attach_state(ticket: str) -> list[float]:
 def serve() -> None:
     """Answers calls until the pipe is closed."""
     replies = os.fdopen(os.dup(1), "w")
-    # Frameworks that talk shall not be taken for answers.
+    # Output of frameworks goes to stderr, so that it is not read as a reply.
     os.dup2(2, 1)
     for line in sys.stdin:
         name, arguments, options = json.loads(line)

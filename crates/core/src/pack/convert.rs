@@ -54,7 +54,8 @@ pub unsafe fn convert(
     threads: usize,
 ) -> Result<()> {
     let total_bytes = destination.layout.bytes();
-    // SAFETY: the contract of both functions is the same.
+    // SAFETY: `convert_within` requires readable sources, writable destinations, no overlap, and destination indices that reach
+    // different bytes. This function's contract has the same four clauses.
     unsafe { convert_within(source, destination, threads, total_bytes) }
 }
 
@@ -70,7 +71,8 @@ pub unsafe fn convert_chunk(
     destination: &CopyDestination<'_>,
     total_bytes: usize,
 ) -> Result<()> {
-    // SAFETY: the contract of both functions is the same.
+    // SAFETY: `convert_within` requires readable sources, writable destinations, no overlap, and destination indices that reach
+    // different bytes. This function's contract has the same four clauses.
     unsafe { convert_within(source, destination, 1, total_bytes) }
 }
 

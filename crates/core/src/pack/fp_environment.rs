@@ -23,7 +23,9 @@ impl ControlWord {
     fn set(self) -> Self {
         let (new, mut previous) = (self.0, 0u32);
         // SAFETY: `stmxcsr` writes four bytes to a local variable, `ldmxcsr` reads four of another, and neither uses the stack.
-        // `ldmxcsr` faults if a reserved bit is set, which is not so in the default or in a value that was read.
+        // `ldmxcsr` faults if a reserved bit is set, which is not so in the default or in a value that was read. Rust code may
+        // assume the default word: `enter` sets it, and `drop` restores the word that the thread came with, after our last
+        // floating-point operation.
         unsafe {
             std::arch::asm!(
                 "stmxcsr [{previous}]",
@@ -69,6 +71,7 @@ mod tests {
         let mut target = [0f32; 999];
         let (from, to) = (Layout::dense(8, &[999]).unwrap(), Layout::dense(4, &[999]).unwrap());
         let environment = DefaultFpEnvironment::enter();
+        // This breaks the rule of `set` on purpose, as a library that the thread called before us may.
         ControlWord(FLUSH).set();
         // SAFETY: the layouts are dense and as long as the two arrays, which do not overlap and which nothing else uses.
         let done = unsafe {

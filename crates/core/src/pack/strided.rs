@@ -12,8 +12,8 @@ use super::cpu_features;
 /// # Safety
 /// The elements are readable, the target is writable for `n` elements, and the two do not overlap.
 pub(super) unsafe fn copy_line(item: usize, step: isize, from: *const u8, to: *mut u8, n: usize) -> bool {
-    // SAFETY: the contract of this function is that of `copy_steps`, with the sizes of the element and of the step that the
-    // arms match.
+    // SAFETY: `copy_steps` requires `n` readable elements of `N` bytes, `STEP` elements apart, and `n` writable ones that do not
+    // overlap them. This function's contract says so for `item` and `step`, which the arms match with `N` and `STEP`.
     unsafe {
         match (item, step) {
             (1, 2) => copy_steps::<1, 2>(from, to, n),
@@ -39,7 +39,8 @@ pub(super) unsafe fn copy_line(item: usize, step: isize, from: *const u8, to: *m
 /// # Safety
 /// As [`copy_line`], for elements of `N` bytes with a step of `STEP`.
 unsafe fn copy_steps<const N: usize, const STEP: usize>(from: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the contract of both loops is that of this function; `copy_each_avx2` also requires AVX2, which was detected.
+    // SAFETY: both loops require readable and writable elements that do not overlap, as this function's contract does.
+    // `copy_each_avx2` also requires AVX2, which `has_avx2` detected.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if cpu_features::has_avx2() {

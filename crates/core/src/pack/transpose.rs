@@ -54,7 +54,8 @@ pub(super) unsafe fn transpose_plane(
     to: *mut u8,
     non_temporal: bool,
 ) {
-    // SAFETY: the contract of this function is that of each arm, for the size of an element that it matches; the last is 16.
+    // SAFETY: `transpose_plane_of` requires planes of elements of its size, readable and writable, that do not overlap. This
+    // function's contract says so for `item`, which the arms match with that size; the last arm is 16.
     unsafe {
         match item {
             1 => transpose_plane_of::<1>(plane, from, to, non_temporal),

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 /// of both arrays.
 ///
 /// # Panics
-/// When the arrays do not have `height * width` numbers for each block.
+/// When the arrays do not have `height * width` numbers for each block, or that product overflows.
 pub fn expand<I: Index>(
     block_rows: &[I],
     block_columns: &[I],
@@ -20,9 +20,10 @@ pub fn expand<I: Index>(
     rows: &mut [MaybeUninit<i64>],
     columns: &mut [MaybeUninit<i64>],
 ) {
-    let count = block_rows.len().min(block_columns.len()) * height * width;
-    assert!(rows.len() == count && columns.len() == count);
-    if count == 0 {
+    let blocks = block_rows.len().min(block_columns.len());
+    let count = height.checked_mul(width).and_then(|size| size.checked_mul(blocks));
+    assert!(count == Some(rows.len()) && count == Some(columns.len()));
+    if count == Some(0) {
         return;
     }
     let elements = rows.chunks_exact_mut(width).zip(columns.chunks_exact_mut(width));
@@ -115,7 +116,8 @@ impl Blocks {
         values: *const u8,
         output: *mut u8,
     ) -> Result<()> {
-        // SAFETY: the contract of this function. The type of a sum has the size and at most the alignment of its dtype.
+        // SAFETY: `gather_of` requires readable values and writable, aligned blocks that do not overlap, as this function's
+        // contract does. The type of a sum has the size and at most the alignment of its dtype.
         unsafe { dispatch_sum!(dtype, gather_of(self, axes, values, output)) }
     }
 }
@@ -189,6 +191,11 @@ mod tests {
         assert_eq!(right, [3, 4, 5, 3, 4, 5, 0, 1, 2, 0, 1, 2]);
         expand::<i32>(&[], &[], [2, 3], &mut [], &mut []);
         expand(&[1i32], &[1], [2, 0], &mut [], &mut []);
+        // The product of the lengths is 2 modulo the range of a usize.
+        let (mut down, mut right) = ([MaybeUninit::uninit(); 2], [MaybeUninit::uninit(); 2]);
+        let size = [(usize::MAX - 1) / 3 + 1, 3];
+        let overflow = std::panic::catch_unwind(move || expand(&[0i32], &[0], size, &mut down, &mut right));
+        assert!(overflow.is_err());
     }
 
     #[test]

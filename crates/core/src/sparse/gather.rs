@@ -73,7 +73,8 @@ pub unsafe fn pick(
 /// The source has an element for each number, the target has room for as many as there are numbers, and the two do not overlap.
 /// Nothing else uses the target meanwhile.
 pub unsafe fn take(numbers: &[usize], from: *const u8, item: usize, to: *mut u8, threads: usize) {
-    // SAFETY: the contract of this function, in which the number of an index is `numbers[index]`.
+    // SAFETY: `gather` requires a source element for each number, room for all of them, no overlap and exclusive use of the
+    // target. This function's contract says so for `numbers[index]`.
     unsafe { gather(numbers.len(), |index| numbers[index], from, item, to, threads) }
 }
 
@@ -134,7 +135,8 @@ pub unsafe fn sum(
     to: *mut u8,
     threads: usize,
 ) {
-    // SAFETY: the contract of this function. The type of a sum has the size and at most the alignment of its dtype.
+    // SAFETY: `sum_of` requires readable elements and writable, aligned sums that do not overlap, as this function's contract
+    // does. The type of a sum has the size and at most the alignment of its dtype.
     unsafe { dispatch_sum!(dtype, sum_of(order, from, width, to, threads)) };
 }
 

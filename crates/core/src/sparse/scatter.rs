@@ -142,11 +142,11 @@ impl DenseFill {
         /// # Safety
         /// The contract of [`IndexedElements::fill`] for these elements.
         unsafe fn fill_by_adding<T: Sum>(fill: &DenseFill, elements: &impl IndexedElements, threads: usize) {
-            // SAFETY: the contract of this function, which is that of `fill`.
+            // SAFETY: `fill` requires valid values, room in the tensor and exclusive use of it, as this function's contract does.
             unsafe { elements.fill::<AddValues<T>>(fill, threads) }
         }
-        // SAFETY: the contract of this function is that of `fill`. The type of a sum has the size and at most the alignment of
-        // its dtype, and `WriteBytes` the size of an element.
+        // SAFETY: `fill` requires valid values, room in the tensor and exclusive use of it, as this function's contract does.
+        // The type of a sum has the size and at most the alignment of its dtype, and `WriteBytes` the size of an element.
         unsafe {
             if self.add {
                 dispatch_sum!(self.dtype, fill_by_adding(self, elements, threads));
@@ -222,7 +222,8 @@ pub unsafe fn compressed<I: Index>(
 ) {
     let rows = indptr.len().saturating_sub(1);
     debug_assert!(rows * columns <= fill.room && indices.len() <= fill.count);
-    // SAFETY: the contract of this function, which is that of `fill` for these elements.
+    // SAFETY: `run` requires valid values, room in the tensor and exclusive use of it, and unique elements if they are not added.
+    // This function's contract has the same clauses.
     unsafe { fill.run(&CompressedElements { indptr, indices, columns, by_columns }, threads) }
 }
 
@@ -295,7 +296,8 @@ impl<I: Index> CoordinateElements<'_, I> {
 /// an axis for each length, and the product of the lengths is `fill.room`. If elements are not added, their coordinates are
 /// unique.
 pub unsafe fn coordinates<I: Index>(fill: &DenseFill, axes: &[Axis<'_, I>], lengths: &[i64], threads: usize) {
-    // SAFETY: the contract of this function, which is that of `fill` for these elements.
+    // SAFETY: `run` requires valid values, room in the tensor and exclusive use of it, and unique elements if they are not added.
+    // This function's contract has the same clauses.
     unsafe { fill.run(&CoordinateElements { axes, lengths }, threads) }
 }
 

@@ -400,8 +400,8 @@ impl Drop for HelperThreads {
                 // No call is in progress, so the helper is idle or about to be.
                 slot.word.store(STOP, Ordering::SeqCst);
                 helper.thread().unpark();
-                // SAFETY: the handle is read out once: the cell holds it in a `ManuallyDrop`, this drop runs once, and the
-                // helper only asks whether the cell is set.
+                // SAFETY: `ptr::read` requires that the handle is not used or dropped again. The cell holds it in a
+                // `ManuallyDrop`, this drop runs once, and the helper calls only `is_none` on the cell.
                 let helper = unsafe { ptr::read(&raw const **helper) };
                 // A helper catches the panics of its work.
                 let _ = helper.join();

@@ -23,7 +23,7 @@ const OWN_ARENA_BYTES: usize = 8 << 20;
 /// The alignment that the frameworks use.
 const ALIGNMENT_BYTES: usize = 512;
 
-/// A range of an arena with one owner, uninitialised.
+/// A range of an arena that no other allocation overlaps, uninitialised. Clones are the same range.
 #[derive(Clone, Debug)]
 pub struct GpuArenaBlock {
     arena: Arc<GpuArena>,

@@ -102,5 +102,8 @@ pub(crate) fn initialise_pyo3_cells(module: &Bound<'_, PyModule>) -> PyResult<()
     module.name()?;
     py.eval(c"None", Some(&PyDict::new(py)), None)?;
     PyTuple::empty(py).try_iter()?.size_hint();
+    // The extraction of a `bool` calls a method of objects whose class is called `numpy.bool`.
+    let numpy_bool = c"type('bool', (), {'__module__': 'numpy', '__bool__': lambda self: True})()";
+    py.eval(numpy_bool, Some(&PyDict::new(py)), None)?.extract::<bool>()?;
     Ok(())
 }

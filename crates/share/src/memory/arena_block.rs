@@ -10,9 +10,9 @@ const SMALL_BLOCK_ARENA_BYTES: usize = 64 << 20;
 /// Blocks of this size or more have an arena of their own.
 const OWN_ARENA_BLOCK_BYTES: usize = 16 << 20;
 
-/// A part of an arena that no other block overlaps. Its content is zeros or the bytes of an earlier tensor.
+/// A part of an arena that no other allocation overlaps. Clones are the same part. Its content is zeros or the bytes of an earlier tensor.
 ///
-/// Only [`ArenaBlock::new`] creates one, so that no two overlap:
+/// Only [`ArenaBlock::new`] allocates one, so that no two allocations overlap:
 ///
 /// ```compile_fail,E0451
 /// # fn overlap(block: tensorferry_share::ArenaBlock) -> tensorferry_share::ArenaBlock {

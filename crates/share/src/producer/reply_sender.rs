@@ -29,9 +29,9 @@ enum OutgoingReply {
 
 /// A descriptor of a delivery.
 enum OutgoingDescriptor {
-    /// That of a memory of the publication, by its index.
+    /// The descriptor of the publication's memory with this index.
     Memory(usize),
-    /// One that was opened for this consumer.
+    /// A descriptor that was opened for this consumer.
     Reopened(OwnedFd),
 }
 

@@ -5,7 +5,7 @@ use crate::common::{
     wait_until,
 };
 use crate::fake_producer::send;
-use crate::raw_calls::{ChildEnd, fork, wait};
+use crate::raw_calls::{ChildEnd, fork, unread_bytes, wait};
 use memmap2::MmapOptions;
 use rustix::io::{Errno, dup};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -14,7 +14,6 @@ use std::io::{IoSliceMut, Read, Write, stdin};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::thread;
 use std::time::Duration;
 use tensorferry_core::{Access, DType, ErrorKind, Layout};
 use tensorferry_share::protocol::{AttachRequest, HEADER_BYTES, REQUEST_BYTES, RejectReason, Reply};
@@ -79,7 +78,7 @@ fn a_request_in_single_bytes_and_a_replay() {
     let mut stream = UnixStream::connect(publication.ticket().path()).unwrap();
     for byte in &good {
         stream.write_all(&[*byte]).unwrap();
-        thread::sleep(Duration::from_micros(200));
+        wait_until("the byte is read", || unread_bytes(&stream) == 0);
     }
     let mut header = [0; HEADER_BYTES];
     stream.read_exact(&mut header).unwrap();

@@ -42,19 +42,16 @@ fn a_producer_without_descriptors_rejects_at_once() {
     before.wait_until_restored();
 }
 
-/// The median time of an attach, in microseconds.
+/// The minimum time of an attach, in microseconds: load on the machine only adds to a time.
 fn attach_time(ticket: &Ticket) -> f64 {
-    let mut times: Vec<Duration> = (0..300)
-        .map(|_| {
-            let begin = Instant::now();
-            let attached = attach_ticket(ticket).unwrap();
-            let time = begin.elapsed();
-            drop(attached);
-            time
-        })
-        .collect();
-    times.sort_unstable();
-    times[times.len() / 2].as_secs_f64() * 1e6
+    let times = (0..300).map(|_| {
+        let begin = Instant::now();
+        let attached = attach_ticket(ticket).unwrap();
+        let time = begin.elapsed();
+        drop(attached);
+        time
+    });
+    times.min().unwrap().as_secs_f64() * 1e6
 }
 
 #[test]
@@ -69,15 +66,16 @@ fn the_time_of_an_attach_does_not_depend_on_the_leases() {
     let count = 3000.min(limit as usize / 2);
     held.extend((1..count).map(|_| attach_ticket(&ticket).unwrap()));
     wait_until("only the held leases are left", || peer.request("leases") == count.to_string());
-    // Iterating over all leases made it ten times slower and more; a factor of three allows for noise. Load on the
-    // machine only adds to a time, so one fast measurement is enough.
-    let times: Vec<f64> = (0..100)
-        .scan(f64::INFINITY, |last, _| {
-            (*last >= 3.0 * single).then(|| (*last = attach_time(&ticket), *last).1)
-        })
-        .collect();
-    println!("microseconds for an attach, with 1 lease: {single:.1}, with {count}: {times:.1?}");
-    assert!(times[times.len() - 1] < 3.0 * single, "{times:?}");
+    // Iterating over all leases made it ten times slower and more; a factor of three allows for noise. More measurements are
+    // made where load inflated the first.
+    let mut many = attach_time(&ticket);
+    for _ in 0..20 {
+        if many >= 3.0 * single {
+            many = many.min(attach_time(&ticket));
+        }
+    }
+    println!("microseconds for an attach, with 1 lease: {single:.1}, with {count}: {many:.1}");
+    assert!(many < 3.0 * single, "{many} against {single}");
     // The end of one lease among many is noticed.
     drop(held.remove(held.len() / 2));
     wait_until("one lease has ended", || peer.request("leases") == held.len().to_string());
@@ -128,10 +126,12 @@ fn consumers_that_do_not_read_exhaust_the_descriptors_in_flight() {
     // Nine times eight are more than 64.
     assert_eq!(idle.request(&format!("connect-idle 9 {ticket}")), "ok");
     const IN_FLIGHT: &str = "more than 64 descriptors are in flight";
-    let begin = Instant::now();
-    let reply = retry_within(Duration::from_secs(5), || consumer.request(&attach));
+    let (reply, elapsed) = retry_within(Duration::from_secs(5), || {
+        let begin = Instant::now();
+        (consumer.request(&attach), begin.elapsed())
+    });
     assert!(reply.starts_with("TicketRejected: ") && reply.contains(IN_FLIGHT), "{reply}");
-    assert!(begin.elapsed() > Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert!(elapsed > Duration::from_secs(1), "{elapsed:?}");
     let mut quick = PeerProcess::start();
     assert_eq!((quick.request("drop-privileges"), producer.request("withdraw")), ("ok".into(), "ok".into()));
     // The producer retries for two seconds. A slower machine needs several rounds.

@@ -2,6 +2,8 @@
 
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tensorferry_core::Access;
 use tensorferry_share::Arena;
@@ -44,6 +46,16 @@ pub(crate) fn wait(process: Pid) -> i32 {
 pub(crate) fn end_after(seconds: u32) {
     // SAFETY: `alarm` has no requirement.
     unsafe { libc::alarm(seconds) };
+}
+
+/// The bytes that were written to a socket and that its peer has not read yet.
+pub(crate) fn unread_bytes(stream: &UnixStream) -> i32 {
+    let mut count = 0;
+    // SAFETY: `ioctl` with this request writes an `int`. The pointer is to a local variable of that type, and `stream`
+    // keeps the descriptor open.
+    let status = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    assert_eq!(status, 0);
+    count
 }
 
 /// Makes this process an ordinary user if it runs as root: some limits do not apply to root.

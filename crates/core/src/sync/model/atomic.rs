@@ -1,5 +1,5 @@
-//! Atomics over those of loom, with `SeqCst` accesses and a drop that counts as an access. No module uses `SeqCst` for `swap`,
-//! `fetch_add` or `fetch_sub`.
+//! Atomics over those of loom, with `SeqCst` accesses and a drop that counts as an access. `swap`, `fetch_add` and `fetch_sub`
+//! refuse `SeqCst`, which no module uses for them.
 
 use loom::sync::atomic::fence;
 use std::cell::Cell;
@@ -28,6 +28,13 @@ fn note_store(order: Ordering) {
     }
 }
 
+/// The ordering of a read-modify-write.
+#[track_caller]
+fn exchange_order(order: Ordering) -> Ordering {
+    assert_ne!(order, Ordering::SeqCst, "the model has no SeqCst exchange");
+    order
+}
+
 pub(crate) struct AtomicUsize(loom::sync::atomic::AtomicUsize);
 
 impl AtomicUsize {
@@ -49,17 +56,17 @@ impl AtomicUsize {
 
     #[track_caller]
     pub(crate) fn swap(&self, value: usize, order: Ordering) -> usize {
-        self.0.swap(value, order)
+        self.0.swap(value, exchange_order(order))
     }
 
     #[track_caller]
     pub(crate) fn fetch_add(&self, value: usize, order: Ordering) -> usize {
-        self.0.fetch_add(value, order)
+        self.0.fetch_add(value, exchange_order(order))
     }
 
     #[track_caller]
     pub(crate) fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
-        self.0.fetch_sub(value, order)
+        self.0.fetch_sub(value, exchange_order(order))
     }
 }
 
@@ -92,7 +99,7 @@ impl AtomicBool {
 
     #[track_caller]
     pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
-        self.0.swap(value.into(), order) != 0
+        self.0.swap(value.into(), exchange_order(order)) != 0
     }
 
     #[track_caller]
@@ -122,7 +129,7 @@ impl<T> AtomicPtr<T> {
 
     #[track_caller]
     pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
-        self.0.swap(value, order)
+        self.0.swap(value, exchange_order(order))
     }
 
     #[track_caller]
