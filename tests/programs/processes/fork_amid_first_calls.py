@@ -28,7 +28,7 @@ def fail() -> None:
 
 CALLS: list[Callable[[], object]] = [
     lambda: ferry.to(array, "numpy", copy=True),
-    lambda: ferry.to(array, "numpy", copy=np.True_),
+    lambda: ferry.to(array, "numpy", copy=np.True_),  # type: ignore[call-overload]
     lambda: ferry.to(array.data, "numpy"),
     lambda: ferry.to({"a": [array, (array,)]}, "numpy", copy=True),
     lambda: str(ferry.plan(array.T, "numpy")),
