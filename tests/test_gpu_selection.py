@@ -20,8 +20,9 @@ ALL = {
     *(f"TestGroup::test_sizes[{size}]" for size in (1, 2)),
     *(f"test_pages[{page}]" for page in ("first", "second")),
     "test_plain",
+    "test_slow",
 }
-QUICK = ALL - {"test_pair[jax-torch-int8]", "test_pages[second]"}
+QUICK = ALL - {"test_pair[jax-torch-int8]", "test_pages[second]", "test_slow"}
 
 
 def collect(folder: Path, *options: str) -> tuple[set[str], str]:

@@ -93,6 +93,7 @@ class TestDonation:
             self.add()(x)
         assert not t.any()
 
+    @pytest.mark.one_case
     @pytest.mark.parametrize("target", ["torch", "cupy", "jax"])
     def test_deleting_a_shared_array_is_survived(self, target):
         """In a process of its own: where it is not, JAX ends the process."""

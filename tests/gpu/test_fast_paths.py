@@ -22,7 +22,7 @@ OF_FRAMES = {
     "jax": ("jax.ready_stream", "jax.shards", "jax.dlpack_export", "jax.dlpack_import"),
     "tensorflow": ("tensorflow.dlpack_import", "tensorflow.dlpack_export"),
 }
-# The tests of the order of work. The quick set has the first, which takes the least time.
+# The tests of the order of work, of which each takes seconds.
 ORDERS = (
     "test_a_write_that_is_queued_is_seen",
     "test_memory_is_not_handed_out_while_it_is_read",
@@ -53,6 +53,7 @@ def test_each_is_active_after_trips_on_the_gpu():
     assert not {name: state for name, state in found.items() if state[0] == "failed"}
 
 
+@pytest.mark.not_quick
 def test_the_raw_stream_replaces_the_table():
     found = told("torch.exchange_stream")
     assert found["torch.raw_stream"] == ["active", None]
@@ -62,7 +63,7 @@ def test_none_is_active_where_all_are_off():
     assert {state for state, _ in told("all").values()} == {"disabled"}
 
 
-@pytest.mark.one_case
+@pytest.mark.not_quick
 @pytest.mark.parametrize(
     "switch",
     [
@@ -78,9 +79,9 @@ def test_none_is_active_where_all_are_off():
         *(("cupy",) if "cupy" in GPU_FRAMEWORKS else ()),
     ],
 )
-def test_the_order_of_work_holds_without(switch, is_quick):
+def test_the_order_of_work_holds_without(switch):
     """Work that is queued late is seen, and memory is not handed out early."""
-    tests = [f"tests/gpu/test_streams.py::{name}" for name in (ORDERS[:1] if is_quick else ORDERS)]
+    tests = [f"tests/gpu/test_streams.py::{name}" for name in ORDERS]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--confcutdir=tests/gpu", *tests],
         cwd=ROOT,

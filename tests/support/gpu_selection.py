@@ -13,11 +13,12 @@ PAIR_PARAMETERS = ("source", "target", "caller", "body")
 def split_quick(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Splits tests into the quick set and the others. The quick set has a case of each test
     function, of each pair of frameworks, and of each value of the other parameters. Of functions
-    with the marker `one_case` it has the first case alone."""
+    with the marker `one_case` it has the first case alone, and none with the marker `not_quick`."""
+    candidates = [item for item in items if item.get_closest_marker("not_quick") is None]
     chosen: set[pytest.Item] = set()
     seen: set[tuple[object, ...]] = set()
     for keys_of in (_pair, _values):
-        for item in items:
+        for item in candidates:
             keys = keys_of(item)
             if item not in chosen and not seen.issuperset(keys):
                 chosen.add(item)

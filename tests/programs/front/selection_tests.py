@@ -22,6 +22,11 @@ def test_pages(page: str) -> None:
     """A parameter whose values make no difference."""
 
 
+@pytest.mark.not_quick
+def test_slow() -> None:
+    """A test that takes long."""
+
+
 class TestGroup:
     """A class with a test of the same name."""
 
