@@ -9,6 +9,7 @@ WORKERS     ?= 2
 PYTEST_ARGS ?=
 RUNS        ?= 10
 LOADS       ?= 4
+LOADED      ?= test
 BENCH_ARGS  ?=
 FUZZ_ARGS   ?=
 FAST_PATHS  ?=
@@ -92,8 +93,8 @@ test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: test-load
-test-load: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests RUNS times beside LOADS busy loops (10 and 4): none may depend on time
-	$(VENV)/bin/python tests/repeat_under_load.py --runs $(RUNS) --loads $(LOADS) -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+test-load: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run `make test` RUNS times beside LOADS busy loops (10 and 4), and record the outcomes: none may depend on time
+	PYTEST_ARGS="$(PYTEST_ARGS)" $(VENV)/bin/python tests/repeat_under_load.py --runs $(RUNS) --loads $(LOADS) $(LOADED)
 
 .PHONY: test-public
 test-public: $(VENV)/.stamp-wheel ## Run the matrix through the frameworks' public functions only
