@@ -77,7 +77,7 @@ wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 
 .PHONY: docs
 docs: $(VENV)/.stamp-wheel ## Build the documentation site into target/site
-	$(VENV)/bin/python -m mkdocs build --strict
+	$(VENV)/bin/python docs/build.py
 
 ##### test
 
