@@ -41,7 +41,11 @@ def lay_out(written: Path, folder: Path) -> None:
 
 def with_drawings(page: Path) -> str:
     """A page with its drawings inside, where they take the colours of light and dark mode."""
-    return DRAWING.sub(lambda found: (page.parent / found[1]).read_text(), page.read_text())
+
+    def drawing(found: re.Match[str]) -> str:
+        return f'<div class="frame">\n{(page.parent / found[1]).read_text()}</div>'
+
+    return DRAWING.sub(drawing, page.read_text())
 
 
 def named(entries: list[Any]) -> Iterator[str]:

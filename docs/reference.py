@@ -76,13 +76,13 @@ ERRORS = (
 
 COMMAND_LINE = """\
 ```sh
-tensorferry doctor                                                    # what works here
-tensorferry plan torch jax --shape 1024,1024 --layout transposed      # what a conversion would do
-tensorferry inspect model.safetensors                                 # what is in a file
-tensorferry convert x.npy x.safetensors                               # another format
-tensorferry bench --from numpy,torch --to torch,jax --output results  # what conversions cost here
-tensorferry publish x.npy                                             # a ticket for other processes
-source <(tensorferry completion bash)                                 # or zsh, or fish
+tensorferry doctor                                      # what works here
+tensorferry plan torch jax --shape 1024,1024            # what a conversion would do
+tensorferry inspect model.safetensors                   # what is in a file
+tensorferry convert x.npy x.safetensors                 # another format
+tensorferry bench --from numpy,torch --output results   # what conversions cost here
+tensorferry publish x.npy                               # a ticket for other processes
+source <(tensorferry completion bash)                   # or zsh, or fish
 ```
 
 - `doctor` imports each framework in a process of its own, so one that crashes or hangs is reported
@@ -197,7 +197,7 @@ def command_line() -> str:
 def help_of(*command: str) -> str:
     """What a command's `--help` prints."""
     before = dict(os.environ)
-    os.environ.update(COLUMNS="100", NO_COLOR="1")
+    os.environ.update(COLUMNS="88", NO_COLOR="1")
     try:
         with contextlib.redirect_stdout(io.StringIO()) as shown:
             if cli.main([*command, "--help"]) != 0:

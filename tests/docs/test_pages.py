@@ -195,12 +195,12 @@ def changed_copy(folder: Path, page: str, added: str) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("link", ["gone.md", "guides/sharing.md#gone"])
-def test_a_broken_link_breaks_the_build(tmp_path, link):
-    pages = changed_copy(tmp_path, "index.md", f"\n[gone]({link})\n")
+def test_a_broken_link_breaks_the_build(tmp_path):
+    pages = changed_copy(tmp_path, "index.md", "\n[a](gone.md) [b](guides/sharing.md#gone)\n")
     done = build("--pages", str(pages), "--output", str(tmp_path / "site"))
     assert done.returncode != 0
-    assert link in done.stdout + done.stderr
+    assert "page does not exist" in done.stderr
+    assert "anchor does not exist" in done.stderr
 
 
 def test_a_page_outside_the_navigation_breaks_the_build(tmp_path):
