@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-MARK = "<!-- tables -->"
+PLACEHOLDER = "<!-- tables -->"
 PACKAGES = ("numpy", "torch", "jax", "tensorflow", "cupy", "paddle", "mlx")
 
 
 def with_tables(page: str, records: Path) -> str:
-    """The page with the tables in place of its mark."""
-    before, mark, after = page.partition(MARK)
-    if not mark:
-        raise LookupError(f"docs/benchmarks.md has no {MARK}")
+    """The page with the tables in place of the placeholder."""
+    before, found, after = page.partition(PLACEHOLDER)
+    if not found:
+        raise LookupError(f"docs/benchmarks.md has no {PLACEHOLDER}")
     return before + "\n\n".join(tables(records)) + after
 
 

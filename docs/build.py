@@ -1,6 +1,6 @@
 """Builds the site with Zensical: `python docs/build.py` writes it into target/site.
 
-Zensical has no hooks. So this script lays the pages out in a folder of their own: those that are
+Zensical has no hooks. So this script writes all pages to a folder of their own: those that are
 written by hand, the reference (from the code) and the tables of benchmarks (from the records).
 Zensical then builds that folder, and a warning of it is an error. It does not check the
 navigation, so this script does.
@@ -27,8 +27,8 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 DRAWING = re.compile(r"^!\[[^\]]*\]\((\S+\.svg)\)$", re.MULTILINE)
 
 
-def lay_out(written: Path, folder: Path) -> None:
-    """Puts all pages into a folder, with what they need."""
+def write_pages(written: Path, folder: Path) -> None:
+    """Writes all pages to a folder, with what they need."""
     shutil.copytree(written, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     (folder / "reference").mkdir()
     for name, text in reference.pages().items():
@@ -70,7 +70,7 @@ def build(written: Path, output: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "mkdocs.yml")
         shutil.copy(ROOT / "mkdocs.yml", config)
-        lay_out(written, Path(folder, "docs"))
+        write_pages(written, Path(folder, "docs"))
         check_navigation(config, Path(folder, "docs"))
         command = [sys.executable, "-m", "zensical", "build", "--strict"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

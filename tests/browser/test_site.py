@@ -39,6 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("install", "get-started/install.html"),
         ("pandas", "guides/types.html"),
+        ("DataLoader", "cookbook/dataloader.html"),
     ],
 )
 def test_search_finds(browser: webdriver.Chrome, site: Path, word: str, page: str) -> None:
