@@ -17,11 +17,13 @@ RESULTS = """
 const hosts = [...document.querySelectorAll("*")].filter(e => e.shadowRoot)
 return hosts.flatMap(e => [...e.shadowRoot.querySelectorAll("a[href]")]).map(a => a.href)
 """
-# What reaches beyond the window without a box of its own that scrolls.
+# What reaches beyond the window, but for what lies in a box that scrolls.
 WIDER = """
-const boxed = e => e && (getComputedStyle(e).overflowX != "visible" || boxed(e.parentElement))
-return [...document.querySelectorAll(".md-content *")]
-    .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !boxed(e.parentElement))
+const content = document.querySelector(".md-content")
+const scrolls = e => getComputedStyle(e).overflowX != "visible"
+const boxed = e => e != content && (scrolls(e) || boxed(e.parentElement))
+return [...content.querySelectorAll("*")]
+    .filter(e => e.getBoundingClientRect().right > arguments[0] && !boxed(e.parentElement))
     .map(e => e.outerHTML.slice(0, 80))
 """
 
@@ -61,7 +63,7 @@ def test_no_page_is_wider_than_the_window(browser: webdriver.Chrome, site: Path)
         visit(browser, page.as_uri())
         for width in (400, 1280):
             screenshot(browser, width=width)
-            assert browser.execute_script(WIDER) == [], (page.name, width)
+            assert browser.execute_script(WIDER, width) == [], (page.name, width)
 
 
 def test_dark_mode_follows_the_reader_and_the_button(browser: webdriver.Chrome, site: Path) -> None:
