@@ -102,6 +102,19 @@ def test_code_for_a_gpu_is_python():
             compile(code, str(page), "exec")
 
 
+def test_troubleshooting_quotes_messages_that_exist():
+    """A heading in backquotes is a message of a golden file, or of the code; ... is left open."""
+    page = (DOCS / "guides" / "troubleshooting.md").read_text()
+    quoted = re.findall(r"^## `(.*)`$", page, re.M)
+    assert len(quoted) >= 10
+    golden = sorted((ROOT / "tests" / "golden").glob("*.txt"))
+    sources = [*golden, *sorted((ROOT / "crates").rglob("*.rs"))]
+    texts = "\n".join(path.read_text() for path in sources)
+    for message in quoted:
+        for part in message.split("..."):
+            assert part.strip() in texts, message
+
+
 # The site.
 
 
