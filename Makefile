@@ -77,7 +77,7 @@ wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 
 .PHONY: docs
 docs: $(VENV)/.stamp-wheel ## Build the documentation site into target/site
-	$(VENV)/bin/python -m mkdocs build --strict
+	$(VENV)/bin/python docs/build.py
 
 ##### test
 
@@ -107,7 +107,7 @@ test-fast-paths: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the matrix c
 	$(VENV)/bin/python tests/each_fast_path_off.py $(FAST_PATHS) -- -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: test-browser
-test-browser: $(VENV)/.stamp-wheel browser ## Run the tests of the report in headless Chromium
+test-browser: $(VENV)/.stamp-wheel browser ## Run the tests of the report and of the site in headless Chromium
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS) tests/browser
 
 .PHONY: browser

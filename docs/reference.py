@@ -1,7 +1,8 @@
 """Writes the pages of the site that the code itself can write: the reference and the command line.
 
-A hook of mkdocs. Every name in `tensorferry.__all__` belongs to a topic, and each topic is a page.
-Signatures and types are those of the stubs and of the code, texts are the docstrings.
+docs/build.py adds them to the others. Every name in `tensorferry.__all__` belongs to a topic, and
+each topic is a page. Signatures and types are those of the stubs and of the code, texts are the
+docstrings.
 """
 
 from __future__ import annotations
@@ -17,10 +18,6 @@ import textwrap
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from pygments.formatters import HtmlFormatter
 
 import tensorferry as ferry
 from tensorferry._tools import cli
@@ -77,6 +74,34 @@ ERRORS = (
     "is a fact; the second says what to do, and `hint` has it.",
 )
 
+COMMAND_LINE = """\
+```sh
+tensorferry doctor                                      # what works here
+tensorferry plan torch jax --shape 1024,1024            # what a conversion would do
+tensorferry inspect model.safetensors                   # what is in a file
+tensorferry convert x.npy x.safetensors                 # another format
+tensorferry bench --from numpy,torch --output results   # what conversions cost here
+tensorferry publish x.npy                               # a ticket for other processes
+source <(tensorferry completion bash)                   # or zsh, or fish
+```
+
+- `doctor` imports each framework in a process of its own, so one that crashes or hangs is reported
+  and does no harm. It carries a tensor between every pair, and checks the values. It also lists the
+  [fast paths](../how-it-works/fast-paths.md) that are in use, and why one is not.
+- `bench` checks every result bit by bit, and writes JSON and one HTML page that needs no network.
+  `bench --compare results/tensorferry-bench.json` measures again, and shows what changed.
+- All commands take `--help`, `--debug` and, but for `completion`, `--json`.
+
+| exit code | meaning |
+|---|---|
+| 0 | success; `publish` also ends so on Ctrl-C |
+| 1 | a check failed |
+| 2 | invalid usage |
+| 3 | the command failed |
+| 130 | interrupted |
+
+Below is what `tensorferry --help` and each command's `--help` print."""
+
 SECTION = re.compile(r"^(Args|Returns|Raises):$")
 STUB = {
     node.name: node
@@ -85,25 +110,6 @@ STUB = {
     ).body
     if isinstance(node, ast.FunctionDef | ast.ClassDef)
 }
-
-
-# What mkdocs calls.
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Puts the pages into the navigation."""
-    listed = [{title: f"reference/{page}.md"} for page, title, _ in topics()]
-    config.nav.append({"Reference": [*listed, {"Command line": "reference/command-line.md"}]})
-    return config
-
-
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages, and the colours of code."""
-    for page, text in pages().items():
-        files.append(File.generated(config, f"reference/{page}.md", content=text))
-    colours = HtmlFormatter(style="default").get_style_defs(".codehilite")
-    files.append(File.generated(config, "css/code.css", content=colours))
-    return files
 
 
 # The pages.
@@ -167,7 +173,7 @@ def members(name: str, kind: type) -> Iterator[str]:
     order = [key for key in stub if key in properties] or sorted(properties)
     if order:
         rows = [
-            f"| `{key}` | {types(stub.get(key))} | {' '.join(said(properties[key]).split())} |"
+            f"| `{key}` | {types(stub.get(key), properties[key])} | {one_line(properties[key])} |"
             for key in order
         ]
         yield "\n".join(["| property | type | |", "|---|---|---|", *rows])
@@ -180,7 +186,7 @@ def members(name: str, kind: type) -> Iterator[str]:
 
 def command_line() -> str:
     """The help of the program and of each of its commands."""
-    parts = ["# Command line", "What `tensorferry --help` and each command's `--help` print."]
+    parts = ["# Command line", COMMAND_LINE]
     parts += ["## tensorferry", code(help_of(), "text")]
     for module in cli.COMMANDS:
         name = module.__name__.rpartition(".")[2]
@@ -191,7 +197,7 @@ def command_line() -> str:
 def help_of(*command: str) -> str:
     """What a command's `--help` prints."""
     before = dict(os.environ)
-    os.environ.update(COLUMNS="100", NO_COLOR="1")
+    os.environ.update(COLUMNS="88", NO_COLOR="1")
     try:
         with contextlib.redirect_stdout(io.StringIO()) as shown:
             if cli.main([*command, "--help"]) != 0:
@@ -214,14 +220,23 @@ def body(kind: type) -> list[ast.stmt]:
     return node.body if isinstance(node, ast.ClassDef) else []
 
 
-def code(text: str, language: str = "text") -> str:
+def code(text: str, language: str = "python") -> str:
     return f"```{language}\n{text}\n```"
 
 
-def types(node: ast.FunctionDef | None) -> str:
-    if node is None or node.returns is None:
+def types(node: ast.FunctionDef | None, thing: Any) -> str:
+    """The type of a property, from the stub or from its function."""
+    if node is not None and node.returns is not None:
+        written = ast.unparse(node.returns)
+    elif isinstance(thing, property):
+        written = annotation_text(inspect.signature(thing.fget).return_annotation)
+    else:
         return ""
-    return "`" + ast.unparse(node.returns).replace("|", "or") + "`"
+    return "`" + written.replace("|", "or") + "`"
+
+
+def one_line(thing: Any) -> str:
+    return " ".join(said(thing).split())
 
 
 def stub_of(thing: Any) -> ast.FunctionDef | None:

@@ -1,4 +1,4 @@
-"""Runs the code of a page, top to bottom, as one script: `python docs/run.py docs/tutorial.md`.
+"""Runs the code of a page, top to bottom, as one script: `python docs/run.py PAGE`.
 
 Blocks that begin with three backquotes and `python` run anywhere; those with `py` need a CUDA GPU,
 and are a script of their own: `--gpu` runs these. The README has the same two kinds. The code runs

@@ -160,7 +160,7 @@ def test_names():
 
 def test_the_table_in_the_architecture():
     """It has the rows of the register, word for word."""
-    page = (ROOT / "docs/architecture/fast-paths.md").read_text()
+    page = (ROOT / "docs/how-it-works/fast-paths.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     columns = ("calls", "fallback", "probe")
     expected = [

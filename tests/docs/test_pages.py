@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -61,10 +63,29 @@ def test_pages_import_frameworks_in_an_order_that_works():
 
 
 def test_blocks_are_of_a_kind_that_somebody_runs():
-    """python and py are executed; text is what is shown. Another word would be run by nobody."""
+    """python and py are executed, sh is checked below, and text is what is shown."""
     for page in PAGES:
-        assert kinds(page) <= {"", "python", "py", "text"}, page
-    assert len(pages_with_code()) >= 15
+        assert kinds(page) <= {"", "python", "py", "sh", "text"}, page
+    assert len(pages_with_code()) >= 20
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of each call of tensorferry in the blocks of shell commands."""
+    code = "".join(re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.M | re.S))
+    calls = re.findall(r"\btensorferry ([^|&<#)\n]+)", code)
+    return [shlex.split(call) for call in calls]
+
+
+def test_shell_commands_are_those_of_the_program(capsys):
+    from tensorferry._tools import cli
+
+    calls = [call for page in PAGES for call in commands(page)]
+    assert len(calls) >= 6
+    for name, *arguments in calls:
+        assert cli.main([name, "--help"]) == 0
+        shown = capsys.readouterr().out
+        for argument in arguments:
+            assert not argument.startswith("--") or argument in shown, (name, argument)
 
 
 def test_a_page_that_fails_says_where(tmp_path, interpreters):
@@ -81,14 +102,31 @@ def test_code_for_a_gpu_is_python():
             compile(code, str(page), "exec")
 
 
+def test_troubleshooting_quotes_messages_that_exist():
+    """A heading in backquotes is a message of a golden file, or of the code; ... is left open."""
+    page = (DOCS / "guides" / "troubleshooting.md").read_text()
+    quoted = re.findall(r"^## `(.*)`$", page, re.M)
+    assert len(quoted) >= 10
+    golden = sorted((ROOT / "tests" / "golden").glob("*.txt"))
+    sources = [*golden, *sorted((ROOT / "crates").rglob("*.rs"))]
+    texts = "\n".join(path.read_text() for path in sources)
+    for message in quoted:
+        for part in message.split("..."):
+            assert part.strip() in texts, message
+
+
 # The site.
+
+
+def build(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(DOCS / "build.py"), *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    folder = tmp_path_factory.mktemp("site") / "site"
+    done = build("--output", str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -161,12 +199,66 @@ def test_a_name_without_a_topic_is_noticed():
     assert "no topic of docs/reference.py has ['stranger']" in done.stderr
 
 
+def changed_copy(folder: Path, page: str, added: str) -> Path:
+    """A copy of the pages, one of which has a line more."""
+    copy = folder / "docs"
+    shutil.copytree(DOCS, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    with (copy / page).open("a") as file:
+        file.write(added)
+    return copy
+
+
 def test_a_broken_link_breaks_the_build(tmp_path):
-    for name in ("docs", "mkdocs.yml"):
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
-    with (tmp_path / "docs" / "index.md").open("a") as index:
-        index.write("\n[gone](gone.md)\n")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    pages = changed_copy(tmp_path, "index.md", "\n[a](gone.md) [b](guides/sharing.md#gone)\n")
+    done = build("--pages", str(pages), "--output", str(tmp_path / "site"))
     assert done.returncode != 0
-    assert "gone.md" in done.stdout + done.stderr
+    assert "page does not exist" in done.stderr
+    assert "anchor does not exist" in done.stderr
+
+
+def test_a_page_outside_the_navigation_breaks_the_build(tmp_path):
+    pages = changed_copy(tmp_path, "guides/more.md", "# More\n")
+    done = build("--pages", str(pages), "--output", str(tmp_path / "site"))
+    assert done.returncode != 0
+    assert "guides/more.md" in done.stderr
+
+
+# What the site has besides.
+
+
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [
+        ("Install", "get-started/install.html"),
+        ("pandas", "guides/types.html"),
+        ("DataLoader", "cookbook/dataloader.html"),
+        ("safetensors", "guides/files.html"),
+        ("TENSORFERRY_POOL", "guides/settings.html"),
+    ],
+)
+def test_search_has_a_section_about(site, word, page):
+    """In its title or its text; tests/browser asks the search itself."""
+    index = json.loads((site / "search.json").read_text())
+    found = {
+        item["location"].partition("#")[0]
+        for item in index["items"]
+        if word in item["title"] + item["text"]
+    }
+    assert page in found
+
+
+def test_benchmarks_show_the_newest_record_of_each_section(site):
+    records = [json.loads(path.read_text()) for path in (ROOT / "benches/records").glob("*.json")]
+    dates: dict[str, str] = {}
+    for record in records:
+        for section in record.get("sections", {}).values():
+            if not record["void"]:
+                title, date = section["title"], record["machine"]["date"]
+                dates[title] = max(dates.get(title, ""), date)
+    text = (site / "benchmarks.html").read_text()
+    headings = re.split(r"<h2 [^>]*>", text)[1:]
+    shown = {heading.partition("<a ")[0]: heading for heading in headings}
+    assert dates.keys() == shown.keys()
+    for title, date in dates.items():
+        assert date[:10] in shown[title]
+        assert "<table" in shown[title]

@@ -1,4 +1,4 @@
-"""The versions that README calls tested are those of the locks and of recorded runs."""
+"""The versions that the documentation calls tested are those of the locks and of recorded runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOCKS = {"oldest": "oldest.lock", "Python 3.11": "test.lock", "newest": "newest.
 
 def columns() -> dict[str, dict[str, str]]:
     """The versions of each column by row."""
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "get-started" / "install.md").read_text()
     _, _, below = text.partition(HEAD)
     rows = [line.split("|") for line in below.partition("\n\n")[0].splitlines()[1:]]
     names = [cell.strip() for cell in HEAD.split("|")[2:6]]
