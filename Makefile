@@ -16,6 +16,7 @@ FAST_PATHS  ?=
 SHARD       ?=
 QUICK       ?=
 SANITIZERS  ?=
+ALL         ?=
 CARGO_FLAGS ?=
 # Compiles the kernels, and runs Miri and ThreadSanitizer. Another date may compile the kernels to other text.
 NIGHTLY     ?= nightly-2026-05-20
@@ -23,7 +24,11 @@ NIGHTLY     ?= nightly-2026-05-20
 VENV        := .venv
 OLDEST      := .venv-oldest
 NEWEST      := .venv-newest
+DEMO        := .venv-demo
+BUILD       := .venv-build
 WHEELS      := target/wheels
+# The oldest C library that the wheel runs on: that of PyTorch's wheel.
+MANYLINUX   := manylinux_2_28
 # Where the stand-in for the CUDA driver lies under the name of the real one, for tests alone.
 DRIVER      := target/testdriver
 # Tools that are compiled from source.
@@ -65,8 +70,8 @@ help: ## Show this list
 ##### use
 
 .PHONY: demo
-demo: $(VENV)/.stamp-wheel ## Carry one array around every framework and check each hop
-	$(VENV)/bin/python examples/demo.py
+demo: $(if $(ALL),$(VENV),$(DEMO))/.stamp-wheel ## Carry one array around NumPy, PyTorch, JAX and TensorFlow and check each hop (ALL=1: every framework, in .venv)
+	$(<D)/bin/python examples/demo.py
 
 .PHONY: setup
 setup: $(VENV)/.stamp-packages ## Make .venv with the frameworks and tools of the locks
@@ -226,7 +231,7 @@ target/kernels/kernels.ptx: FORCE
 ##### check
 
 .PHONY: lint
-lint: lint-structure lint-names lint-unsafe lint-rust lint-docs lint-dependencies lint-kernels lint-python lint-wheel ## Check format, names, import cycles, unsafe code, lints, documentation, licences, types, stubs and the stable ABI
+lint: lint-structure lint-names lint-unsafe lint-rust lint-docs lint-dependencies lint-kernels lint-python lint-workflows lint-wheel ## Check format, names, import cycles, unsafe code, lints, documentation, licences, types, workflows, stubs, the stable ABI and the oldest C library
 
 .PHONY: lint-structure
 lint-structure: $(VENV)/.stamp-uv
@@ -275,6 +280,12 @@ lint-python: $(VENV)/.stamp-packages
 lint-wheel: $(VENV)/.stamp-wheel
 	$(VENV)/bin/python -m mypy.stubtest --mypy-config-file pyproject.toml tensorferry._native
 	$(VENV)/bin/abi3audit --strict --summary $(WHEELS)/tensorferry-*.whl
+	$(VENV)/bin/python lints/wheel_symbols.py $(WHEELS)/tensorferry-*.whl
+
+.PHONY: lint-workflows
+lint-workflows: $(VENV)/.stamp-packages
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(VENV)/bin/zizmor --offline --quiet --persona auditor .github/workflows
 
 .PHONY: fmt
 fmt: $(VENV)/.stamp-packages ## Format the sources and apply the safe fixes
@@ -289,6 +300,7 @@ COMPILE = $(UV) pip compile --quiet --python-platform x86_64-manylinux_2_35 \
 
 .PHONY: lock
 lock: $(VENV)/.stamp-uv ## Compile requirements/*.in to the locks (UPGRADE=1 takes the newest versions)
+	$(COMPILE) --python-version 3.11 requirements/build.in -o requirements/build.lock
 	$(COMPILE) --python-version 3.11 requirements/test.in -o requirements/test.lock
 	$(COMPILE) --python-version 3.11 requirements/tools.in -c requirements/test.lock -o requirements/tools.lock
 	$(COMPILE) --python-version 3.11 requirements/docs.in -c requirements/test.lock -c requirements/tools.lock -o requirements/docs.lock
@@ -302,7 +314,7 @@ clean: ## Remove what was built; the environments stay
 
 .PHONY: distclean
 distclean: clean ## Remove the environments too
-	rm -rf $(VENV) $(OLDEST) $(NEWEST)
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(DEMO) $(BUILD)
 
 ##### how the environments and the wheel come about
 
@@ -322,6 +334,19 @@ $(OLDEST)/.stamp-packages: requirements/oldest.lock | $(VENV)/.stamp-uv
 	$(UV) pip sync $(UV_FLAGS) --python $(OLDEST)/bin/python $<
 	@touch $@
 
+$(BUILD)/.stamp-packages: requirements/build.lock | $(VENV)/.stamp-uv
+	test -x $(BUILD)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(BUILD)
+	$(UV) pip sync $(UV_FLAGS) --python $(BUILD)/bin/python $<
+	@touch $@
+
+# PyTorch without CUDA is on PyTorch's own index alone. Where that cannot be reached, the build with CUDA does as well.
+$(DEMO)/.stamp-packages: requirements/demo.in requirements/test.lock | $(VENV)/.stamp-uv
+	test -x $(DEMO)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(DEMO)
+	$(UV) pip install $(UV_FLAGS) --python $(DEMO)/bin/python --torch-backend cpu -r $< -c requirements/test.lock || { \
+	    echo "PyTorch without CUDA could not be installed: taking PyTorch with CUDA (3 GB to download)"; \
+	    $(UV) pip install $(UV_FLAGS) --python $(DEMO)/bin/python -r $< -c requirements/test.lock; }
+	@touch $@
+
 # Some frameworks no longer release for Python 3.11.
 $(NEWEST)/.stamp-packages: requirements/newest.lock | $(VENV)/.stamp-uv
 	@$(NEWEST_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || \
@@ -335,9 +360,13 @@ $(NEWEST)/.stamp-packages: requirements/newest.lock | $(VENV)/.stamp-uv
 	$(UV) pip install $(UV_FLAGS) --python $*/bin/python --no-deps --force-reinstall $(WHEELS)/tensorferry-*.whl
 	@touch $@
 
-$(WHEELS)/.stamp: $(SOURCES) $(WHEELS)/.sources | $(VENV)/.stamp-packages
+# Zig links against the symbols of an old glibc. It would also link an unwinder of its own into the module, which ends the process
+# where glibc unwinds a thread by that of libgcc (`pthread_exit`): the system's is named before it.
+$(WHEELS)/.stamp: $(SOURCES) $(WHEELS)/.sources requirements/build.lock | $(BUILD)/.stamp-packages
 	rm -f $(WHEELS)/tensorferry-*.whl
-	$(VENV)/bin/maturin build $(CARGO_FLAGS) --release --interpreter $(VENV)/bin/python --out $(WHEELS)
+	CARGO_ZIGBUILD_ZIG_PATH=$$($(BUILD)/bin/python -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).with_name("zig"))') \
+	    $(BUILD)/bin/maturin build $(CARGO_FLAGS) --release --zig --compatibility $(MANYLINUX) --interpreter $(VENV)/bin/python --out $(WHEELS) \
+	    -- -C link-arg=$$($(CC) -print-file-name=libgcc_s.so.1)
 	@touch $@
 
 # Without optimisation: it compiles in half the time, and runs for a second.

@@ -95,13 +95,6 @@ def test_arguments_in_every_form(verb):
     assert all(not p.default for p in list(signature.parameters.values())[2:])
 
 
-def test_the_code_in_the_readme_runs():
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    assert blocks, "the README shows how it is used"
-    done = subprocesses.attempt("\n".join(blocks))
-    assert done.returncode == 0, done.stderr
-
-
 # Frameworks, by any name.
 
 

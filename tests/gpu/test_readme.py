@@ -29,7 +29,7 @@ PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if blocks(page)]
 
 def test_the_readme(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shown = [block for block in blocks(ROOT / "README.md") if "tf1" not in block]
+    shown = blocks(ROOT / "README.md")
     assert shown
     if "cupy" not in GPU_FRAMEWORKS:
         pytest.skip("CuPy is not here")

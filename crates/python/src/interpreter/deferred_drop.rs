@@ -182,9 +182,10 @@ fn is_main_thread() -> bool {
         static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
     }
     IS_MAIN.get().unwrap_or_else(|| {
-        // SAFETY: `gettid` has no arguments and no precondition.
+        // By number: the C library has a function `gettid` since glibc 2.30, and the wheel is for 2.28.
+        // SAFETY: `SYS_gettid` takes no arguments, and the call reads none.
         #[cfg(target_os = "linux")]
-        let is_main = u32::try_from(unsafe { libc::gettid() }) == Ok(std::process::id());
+        let is_main = u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }) == Ok(std::process::id());
         #[cfg(not(target_os = "linux"))]
         let is_main = false;
         IS_MAIN.set(Some(is_main));

@@ -1,6 +1,6 @@
 //! PyTorch's current stream of the calling thread.
 //!
-//! PyTorch never destroys its own streams; a user who makes an external stream current keeps it alive (README, "On a GPU").
+//! PyTorch never destroys its own streams; a user who makes an external stream current keeps it alive (docs/guides/gpu.md).
 
 use crate::errors::{Result, framework_error};
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
