@@ -426,8 +426,8 @@ def test_colours_on_a_terminal(wish, coloured):
     [
         (("--frameworks", "numpy,caffe"), 'unknown framework "caffe"'),
         (("--frameworks", ","), "--frameworks"),
-        (("--timeout", "0"), "'0' is not"),
-        (("--timeout", "soon"), "'soon' is not"),
+        (("--timeout", "0"), "the time is zero"),
+        (("--timeout", "soon"), '"soon" is not'),
     ],
 )
 def test_wrong_usage(wrong, said, capsys):
