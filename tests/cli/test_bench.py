@@ -32,8 +32,8 @@ from tensorferry._tools.bench import measure, methods, results, run, sources
 KIB, MIB = 1 << 10, 1 << 20
 FIELDS = (
     *("source", "target", "source_device", "target_device", "dtype", "layout", "bytes", "method"),
-    *("ours", "shares", "seconds", "low", "high", "calls", "rounds", "extra_bytes", "checked"),
-    "error",
+    *("ours", "shares", "seconds", "low", "high", "calls", "rounds"),
+    *("ratio", "ratio_low", "ratio_high", "extra_bytes", "checked", "error"),
 )
 
 
@@ -73,6 +73,13 @@ def test_a_real_run_has_every_field_of_every_row(result):
         assert row["checked"]
         assert 0 < row["low"] <= row["seconds"] <= row["high"]
         assert row["calls"] >= row["rounds"] >= measure.MIN_ROUNDS
+        if row["ours"]:
+            assert row["ratio"] is None
+        else:
+            assert 0 < row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
+    assert 0 <= result["load"]["others"] <= 1
+    assert 0 <= result["load"]["steal"] <= 1
+    assert result["load"]["control"] > 0
 
 
 def test_a_real_run_has_ours_and_all_kinds_of_native_methods_in_each_cell(result):
@@ -109,11 +116,19 @@ def test_a_real_run_prints_a_line_for_each_cell(real):
     lines = [line for line in real[0].splitlines() if " to " in line and "iB" in line]
     assert len(lines) == 4
     share = re.fullmatch(
-        r"numpy to torch +16 MiB +[\d.]+ [nu]s +[\d.]+ [nu]s +[\d.]+ +shared +\S+ \w+ +\S.*",
+        r"numpy to torch +16 MiB +[\d.]+ [nu]s +[\d.]+ [nu]s +[\d.]+ +(ahead|level|behind)"
+        r" +shared +\S+ \w+ +\S.*",
         lines[1].rstrip(),
     )
     assert share, lines[1]
     assert "\r" not in real[0]
+    assert re.search(
+        r"^median ratio [\d.]+, from [\d.]+ to [\d.]+; in 4 comparisons, ferry.to is "
+        r"ahead in \d, level in \d, behind in \d$",
+        real[0],
+        re.MULTILINE,
+    )
+    assert "95% confidence interval" in real[0]
 
 
 def test_the_file_can_be_read_by_others(real):
@@ -293,17 +308,17 @@ def test_on_a_gpu_what_crosses_is_timed_from_idle_to_idle():
 @pytest.mark.parametrize(
     ("arguments", "code", "fact"),
     [
-        ("--sizes 4Q", 2, "'4Q'"),
-        ("--sizes 100", 2, "'100'"),
-        ("--sizes=-4K", 2, "'-4K'"),
+        ("--sizes 4Q", 2, '"4Q"'),
+        ("--sizes 100", 2, '"100"'),
+        ("--sizes=-4K", 2, '"-4K"'),
         ("--sizes ,", 2, "sizes"),
         ("--sizes 65536G --from numpy --to mlx", 3, "MiB are free"),
         ("--from nunpy", 2, 'unknown framework "nunpy"'),
         ("--from numpy --to numpy", 2, "numpy"),
-        ("--dtypes float33", 2, "'float33'"),
-        ("--layouts round", 2, "'round'"),
-        ("--seconds long", 2, "'long'"),
-        ("--seconds nan", 2, "'nan'"),
+        ("--dtypes float33", 2, '"float33"'),
+        ("--layouts round", 2, '"round"'),
+        ("--seconds long", 2, '"long"'),
+        ("--seconds nan", 2, '"nan"'),
         ("--device cuda --from numpy --to mlx", 3, "CUDA GPU"),
         ("--from mlx --to numpy --layouts reversed", 3, "measured: mlx"),
         ("--output x.txt", 2, "--output x.txt"),

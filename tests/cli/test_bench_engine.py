@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import runpy
+import statistics
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,15 @@ import pytest
 
 from tensorferry._tools.bench import measure
 from tensorferry._tools.bench.limits import ThreadedCopy, warm_buffers
-from tensorferry._tools.bench.timings import Timing, difference, join, quickest, ratio, spread
+from tensorferry._tools.bench.timings import (
+    Timing,
+    difference,
+    interval,
+    join,
+    quickest,
+    ratio,
+    spread,
+)
 
 BENCHES = Path(__file__).parent.parent.parent / "benches"
 RECORDS = [
@@ -114,6 +123,22 @@ def test_methods_are_compared_within_each_round():
     assert join([ours, theirs]) == Timing([1.0, 20.0, 3.0, 2.0, 10.0, 1.0], 6)
     with pytest.raises(ValueError, match="zip"):
         ratio(ours, Timing([1.0], 1))
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high"), [(1, 0, 0), (3, 0, 2), (5, 0, 4), (6, 0, 5), (9, 1, 7), (15, 3, 11)]
+)
+def test_the_interval_of_a_ratio_is_that_of_the_sign_test(count, low, high):
+    """Of 15 rounds the 4th and the 12th ratio: the median is outside with a chance of 3.5%."""
+    rounds = [1.0 + number for number in range(count)]
+    ours, theirs = Timing(rounds[::-1], count), Timing([1.0] * (count + 2), count + 2)
+    median = statistics.median(rounds)
+    assert interval(ours, theirs) == (rounds[low], median, rounds[high])
+
+
+def test_one_bad_round_does_not_decide():
+    ours, theirs = Timing([2.0] * 14 + [200.0], 15), Timing([1.0] * 15, 15)
+    assert interval(ours, theirs) == (2.0, 2.0, 2.0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -12,6 +12,8 @@ import pytest
 from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
+from tensorferry._tools.cli import main
+from tensorferry.framework_register import TENSOR_FRAMEWORKS
 
 TENSORFERRY = [sys.executable, "-m", "tensorferry"]
 
@@ -51,13 +53,13 @@ def test_no_command_shows_the_help():
 @pytest.mark.parametrize(
     ("arguments", "code", "fact"),
     [
-        (["fly"], 2, "invalid choice"),
+        (["fly"], 2, '"fly"'),
         (["plan", "numpy"], 2, "TO"),
-        (["plan", "numpy", "torch", "--shape", "3,x,y"], 2, "'3,x,y'"),
+        (["plan", "numpy", "torch", "--shape", "3,x,y"], 2, '"3,x,y"'),
         (["plan", "numpy", "torch", "--lay", "dense"], 2, "--lay"),
         (["plan", "numpy", "numpy", "--device", "cuda"], 3, "NumPy"),
-        (["plan", "numpy", "numpy", "--device", "mars"], 3, "mars"),
-        (["plan", "numpy", "numpy", "--to-dtype", "float7"], 3, "float7"),
+        (["plan", "numpy", "numpy", "--device", "mars"], 2, "mars"),
+        (["plan", "numpy", "numpy", "--to-dtype", "float7"], 2, "float7"),
         (
             ["plan", "numpy", "numpy", "--layout", "transposed", "--no-copy", "--to-dtype", "int8"],
             3,
@@ -76,8 +78,70 @@ def test_errors_are_one_line_and_a_hint(arguments, code, fact):
     assert lines[1].startswith("hint: ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("--foo", "run tensorferry --help"),
+        ("plan numpy torch --foo", "run tensorferry plan --help"),
+        ("plan numpy torch jax", "run tensorferry plan --help"),
+        ("plan numpy torch --foo=3", "run tensorferry plan --help"),
+        ("bench --foobar", "run tensorferry bench --help"),
+        ("plan numpy", "write tensorferry plan FROM TO, or run tensorferry plan --help"),
+        ("attach", "write tensorferry attach TICKET, or run tensorferry attach --help"),
+        ("plan numpy torch --copi", "did you mean --copy?"),
+        ("bench --layout dense", "did you mean --layouts?"),
+        ("insepct x.npy", "did you mean inspect?"),
+        ("plan numpy torch --layout tranposed", "did you mean transposed?"),
+        ("convert x.npy y.npy --to-dtype bf16", "did you mean bfloat16?"),
+        ("plan numpy scypi", f"write one of {', '.join(TENSOR_FRAMEWORKS)}"),
+    ],
+)
+def test_wrong_usage_shows_the_help_of_its_command(arguments, hint, capsys):
+    assert main(arguments.split()) == 2
+    assert capsys.readouterr().err.splitlines()[1] == f"hint: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths"),
+    [
+        *((text, [3, 4]) for text in ("3,4", "3, 4", "(3,4)", "(3, 4)", "[3, 4]", "3x4", "3 x 4")),
+        *((text, [3, 4]) for text in ("3 4", " (3,4,) ", "3\N{MULTIPLICATION SIGN}4")),
+        *((text, [6]) for text in ("6", "(6,)", "6,")),
+        *((text, []) for text in ("", "()", "( )")),
+    ],
+)
+def test_shapes_as_people_write_them(text, lengths, capsys):
+    assert main(["plan", "numpy", "numpy", "--json", "--shape", text]) == 0
+    assert json.loads(capsys.readouterr().out)["shape"] == lengths
+
+
+@pytest.mark.parametrize("text", ["3,,4", "(3,4", "3,4]", "3,four", "3.5", ",", "x", "1e3", "(,)"])
+def test_what_is_no_shape(text, capsys):
+    assert main(["plan", "numpy", "numpy", "--shape", text]) == 2
+    assert f'"{text}" is not a shape' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "numpy", "a\\b"],
+        ["plan", "numpy", "numpy", "--layout", "a\\b"],
+        ["plan", "numpy", "numpy", "--shape", "a\\b"],
+        ["plan", "numpy", "numpy", "--to-dtype", "a\\b"],
+        ["bench", "--sizes", "a\\b"],
+        ["bench", "--dtypes", "a\\b"],
+        ["bench", "--layouts", "a\\b"],
+        ["publish", "x.npy", "--timeout", "a\\b"],
+    ],
+)
+def test_a_value_is_quoted_as_it_was_written(arguments, capsys):
+    assert main(arguments) == 2
+    fact = capsys.readouterr().err.splitlines()[0]
+    assert '"a\\b"' in fact
+
+
 def test_debug_shows_the_traceback():
-    done = attempt("plan", "numpy", "numpy", "--device", "mars", "--debug")
+    done = attempt("plan", "numpy", "numpy", "--device", "cuda", "--debug")
     assert done.returncode == 3
     assert "Traceback" in done.stderr
 
@@ -132,7 +196,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 
 
 def test_colours_only_on_a_terminal_and_never_with_no_color():
-    line = ["plan", "numpy", "numpy", "--device", "mars"]
+    line = ["plan", "numpy", "numpy", "--device", "cuda"]
     assert "\x1b[" in on_a_terminal(*line)
     assert "\x1b[" not in on_a_terminal(*line, NO_COLOR="1")
     assert "\x1b[" not in on_a_terminal(*line, TERM="dumb")

@@ -124,7 +124,7 @@ def test_what_could_be_better():
 
 def test_each_reason_is_told_once():
     found = host(
-        Framework("torch", "works", "2", 1.0, (Device("cpu"),)), Framework("cupy", "absent")
+        Framework("torch", "works", "2.9", 1.0, (Device("cpu"),)), Framework("cupy", "absent")
     )
     no, bad = Result("impossible", "it cannot", "do so"), Result("wrong", "it lies", "mend it")
     copied = Result("copied", "it is far")
@@ -174,7 +174,7 @@ def test_the_state_of_the_highest_precedence_counts():
 
 
 def test_fast_paths_are_listed_with_the_reason():
-    found = host(Framework("torch", "works", "2", 1.0, (Device("cpu"),)))
+    found = host(Framework("torch", "works", "2.9", 1.0, (Device("cpu"),)))
     found.fast_paths = [
         path("active", name="torch.allocator"),
         path("failed", "it is true " + "and true " * 12),

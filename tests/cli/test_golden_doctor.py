@@ -33,8 +33,8 @@ EXITS = {
 
 
 def sample_report() -> Report:
-    numpy = Framework("numpy", "works", "2.0", 0.1, (Device("cpu"),))
-    torch = Framework("torch", "works", "2.9", 1.5, (Device("cpu"),), for_cuda=True)
+    numpy = Framework("numpy", "works", "1.26.4", 0.1, (Device("cpu"),))
+    torch = Framework("torch", "works", "99.0.1+cu", 1.5, (Device("cpu"),), for_cuda=True)
     jax = Framework("jax", "works", "0.8", 1.5, (Device("cpu"), Device("cuda:0")))
     mlx = Framework("mlx", "absent")
     tensorflow = Framework("tensorflow", "crashes", "2.20", fact="it crashed", hint="reinstall it")
@@ -59,7 +59,7 @@ def sample_report() -> Report:
         [Conflict(("torch", "jax"), "importing jax after torch: the process crashed", "swap them")],
         [
             ImportOrder(("numpy", "torch"), "works"),
-            ImportOrder(("jax", "torch"), "crashes", "it crashed"),
+            ImportOrder(("jax", "torch"), "crashes", "it crashed", "swap them"),
         ],
         [
             FastPath("numpy.a", "numpy", "f", "g", "failed", "the probe differs"),
@@ -77,7 +77,12 @@ def test_wording():
         texts[name] = "\n".join((task.failure, running.failure, str(exit.advice)))
     report = sample_report()
     texts["report"] = "\n".join(lines(report, Terminal()))
-    for kind, problems in (("problems", report.problems), ("notices", report.notices)):
+    kinds = {
+        "problems": report.problems,
+        "warnings": report.warnings,
+        "notices": report.notices,
+    }
+    for kind, problems in kinds.items():
         texts[kind] = "\n".join(f"{one.fact}\nhint: {one.hint}" for one in problems)
     golden_text.check("doctor", texts)
 
@@ -85,5 +90,6 @@ def test_wording():
 def test_problems_have_a_fact_and_a_hint():
     report = sample_report()
     assert len(report.problems) == 4
-    assert len(report.notices) == 4
-    assert all(one.fact and one.hint for one in report.problems)
+    assert len(report.warnings) == 3
+    assert len(report.notices) == 3
+    assert all(one.fact and one.hint for one in (*report.problems, *report.warnings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 
@@ -9,17 +10,101 @@ import numpy as np
 import pytest
 
 import tensorferry as ferry
+from tensorferry._tools import cli
 from tensorferry._tools.cli import hints, main
+from tensorferry._tools.cli.parser import Parser
 
 ROOT = Path(__file__).parents[2]
+# An argument of Python. Arguments of a call belong to another library: load(allow_pickle=True).
+ARGUMENT = re.compile(
+    r"(?<![\w(.])[a-z_]+=|\bleave (out )?(copy|device|dtype|format|names|shape|writable)\b"
+)
+
+
+def commands() -> dict[str, hints.Command]:
+    (choices,) = (a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction))
+    assert all(isinstance(command, Parser) for command in choices.choices.values())
+    return {name: hints.Command(one.prog, one.options) for name, one in choices.choices.items()}
+
+
+def advice_of_crates() -> dict[str, str]:
+    """The advice of the library by key."""
+    keys, texts = {}, {}
+    for path in (
+        *ROOT.glob("crates/*/src/hints.rs"),
+        ROOT / "crates/python/src/errors/hints/keys.rs",
+    ):
+        crate = path.parts[path.parts.index("crates") + 1]
+        for name, key in re.findall(r'(\w+) = "([a-z_.0-9]+)";', path.read_text()):
+            keys[crate, name] = key
+    row = re.compile(r'\(\s*(?:hints|keys)::(\w+),\s*(?:"((?:[^"\\]|\\.|\\\n)*)"|ALLOW_COPY)')
+    for path in ROOT.glob("crates/python/src/errors/hints/*.rs"):
+        if path.stem in ("keys", "advice_table"):
+            continue
+        for name, text in row.findall(path.read_text()):
+            plain = re.sub(r"\\\n\s*", "", text).replace('\\"', '"')
+            texts[keys[path.stem, name]] = plain or "leave out copy=False to allow the copy"
+    assert texts.keys() == set(keys.values())
+    return texts
+
+
+def advice_of_python() -> list[str]:
+    """The advice of errors that Python code raises when a command reads or writes a file."""
+    found = []
+    for path in (ROOT / "python/tensorferry/files").glob("*.py"):
+        found += re.findall(r"hint: ([^\"]*)\"", path.read_text())
+    assert len(found) > 10
+    return found
+
+
+class KeyedError(ferry.FerryError):
+    """An error as the library raises it."""
+
+    def __init__(self, key: str, own_hint: str) -> None:
+        super().__init__(f"a fact\nhint: {own_hint}")
+        self._hint_key, self._hint_value = key, "VALUE"
+
+
+@pytest.mark.parametrize("command", commands())
+def test_no_hint_names_an_argument_or_an_unknown_option(command):
+    known = commands()[command]
+    shown = {
+        key: hints.advice(KeyedError(key, text), known) for key, text in advice_of_crates().items()
+    }
+    shown |= {text: hints.in_options(text, known) for text in advice_of_python()}
+    for hint, text in shown.items():
+        assert text, hint
+        assert not ARGUMENT.search(text), (hint, text)
+        assert set(re.findall(r"(?<![\w-])--[a-z-]+", text)) <= {*known.options, "--help"}
+        if "--help" in text:
+            assert text == f"run tensorferry {command} --help"
 
 
 def test_the_keys_are_those_of_the_crates():
-    keys = set()
-    for pattern in ("crates/*/src/hints.rs", "crates/python/src/errors/hints/keys.rs"):
-        for path in ROOT.glob(pattern):
-            keys.update(re.findall(r'= "([a-z_.0-9]+)";', path.read_text()))
-    assert keys >= set(hints.ADVICE)
+    assert advice_of_crates().keys() >= set(hints.ADVICE)
+
+
+PLAN = hints.Command("tensorferry plan", frozenset({"--to-dtype", "--no-copy", "--copy"}))
+
+
+@pytest.mark.parametrize(
+    ("own", "shown"),
+    [
+        ('pass dtype="default" to get x', "write --to-dtype default to get x"),
+        ("leave out dtype, or pass copy=False", "leave out --to-dtype, or write --no-copy"),
+        ("leave out copy=True", "leave out --copy"),
+        ("leave dtype out", "leave out --to-dtype"),
+        (
+            "load it with numpy.load(allow_pickle=True)",
+            "load it with numpy.load(allow_pickle=True)",
+        ),
+        ('pass device="cpu"', "run tensorferry plan --help"),
+        ("pass mmap=False", "run tensorferry plan --help"),
+        ("leave writable out", "run tensorferry plan --help"),
+    ],
+)
+def test_arguments_become_options(own, shown):
+    assert hints.in_options(own, PLAN) == shown
 
 
 @pytest.mark.parametrize(
@@ -27,8 +112,10 @@ def test_the_keys_are_those_of_the_crates():
     [
         ("plan numpy torch --layout reversed --no-copy", "--no-copy"),
         ("plan numpy torch --dtype float64 --to-dtype float32 --no-copy", "--to-dtype"),
+        ("plan numpy jax --dtype float64", "--to-dtype default"),
         ("plan numpy jax --writable", "--writable"),
         ("plan numpy numpy --device cuda", "--device"),
+        ("plan numpy numpy --from-device cuda", "--from-device"),
         ("plan numpy caffe2", "write one of"),
         ("plan numpy torch --to-dtype foo", "write a name"),
     ],
@@ -37,7 +124,23 @@ def test_hints_name_options(arguments, option, capsys):
     assert main(arguments.split()) in (2, 3)
     _, hint = capsys.readouterr().err.splitlines()
     assert option in hint
-    assert not re.search(r"\w=|ferry\.", hint), hint
+    assert not re.search(r"\b[a-z]+=|ferry\.", hint), hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ("plan numpy torch --copy", "leave out --copy"),
+        ("plan numpy torch --dtype float64 --to-dtype float32", "leave out --to-dtype"),
+        ("plan jax numpy --writable", "leave out --writable"),
+        ("plan numpy jax", "write --no-copy to share the memory"),
+    ],
+)
+def test_a_plan_advises_options(arguments, advice, capsys):
+    assert main(arguments.split()) == 0
+    text = capsys.readouterr().out
+    assert f"to avoid the copy: {advice}" in text
+    assert not ARGUMENT.search(text)
 
 
 def test_an_error_of_the_library_names_options(tmp_path, capsys):

@@ -118,7 +118,7 @@ def test_some_tensors_in_another_type(tmp_path):
         (["inspect", "nothing.npy"], "nothing.npy"),
         (["convert", "x.npz", "x.npz"], "OUT"),
         (["convert", "x.npz", "y.npy"], "2"),
-        (["convert", "x.npz", "y.npz", "--names", "q"], "'q'"),
+        (["convert", "x.npz", "y.npz", "--names", "q"], '"q"'),
         (["convert", "x.npz", "y.what"], "y.what"),
     ],
 )
@@ -162,3 +162,48 @@ def test_a_large_tensor_goes_in_pieces(tmp_path, monkeypatch):
     target = tmp_path / "y.safetensors"
     assert cli.main(["convert", str(tmp_path / "x.npy"), str(target), "--to-dtype", "float32"]) == 0
     np.testing.assert_array_equal(ferry.load(target)["tensor"], x.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["inspect", "x.npy", "--shape", "4"], "leave out --shape"),
+        (["inspect", "x.npy", "--dtype", "int8"], "leave out --dtype"),
+        (
+            ["convert", "x.npy", "y.npy", "--dtype", "float32"],
+            "leave out --dtype, or write --to-dtype float32 to convert it",
+        ),
+    ],
+)
+def test_an_option_without_effect_is_refused(tmp_path, monkeypatch, capsys, arguments, advice):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.ones(2))
+    assert cli.main(arguments) == 3
+    assert capsys.readouterr().err.splitlines()[1] == f"hint: {advice}"
+    assert not (tmp_path / "y.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("a.x, b.x", ["a.x", "b.x"]),
+        ("a.*", ["a.x", "a.y"]),
+        ("*.x,a.y,a.x", ["a.x", "b.x", "a.y"]),
+        ("c[*]", ["c[*]"]),  # an exact name comes first
+    ],
+)
+def test_names_are_patterns(tmp_path, monkeypatch, capsys, wanted, found):
+    monkeypatch.chdir(tmp_path)
+    tensors = dict.fromkeys(("a.x", "a.y", "b.x", "c[*]"), np.ones(2))
+    ferry.save("x.safetensors", tensors)
+    assert cli.main(["convert", "x.safetensors", "y.safetensors", "--names", wanted, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tensors"] == found
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 tensor, "), (2, "2 tensors, ")])
+def test_plurals(tmp_path, monkeypatch, capsys, count, text):
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", **{f"a{number}": np.ones(2) for number in range(count)})
+    assert cli.main(["inspect", "x.npz"]) == 0
+    assert cli.main(["convert", "x.npz", "y.npz"]) == 0
+    assert capsys.readouterr().out.count(text) == 2

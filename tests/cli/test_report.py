@@ -78,10 +78,11 @@ def test_nothing_of_a_hostile_result_becomes_markup():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_measurement_is_a_mark_in_both_plots(page):
-    drawn = [row for row in PAGES[page]()["rows"] if row["error"] is None]
+def test_every_measurement_is_a_mark_and_a_share_has_no_bandwidth(page):
+    measured = [row for row in PAGES[page]()["rows"] if row["error"] is None]
+    moving = [row for row in measured if row["shares"] is not True]
     root = tree(page)
-    for kind in ("time", "bandwidth"):
+    for kind, drawn in (("time", measured), ("bandwidth", moving)):
         marks = [
             mark for figure in having(root, "figure", kind) for mark in having(figure, "g", "mark")
         ]
@@ -94,7 +95,8 @@ def test_every_measurement_is_a_mark_in_both_plots(page):
 
 
 def test_marks_lie_where_their_values_are():
-    rows = [timed(1e-9 * size, ours=True, size=size) for size in (1 << 10, 1 << 15, 1 << 20)]
+    sizes = (1 << 10, 1 << 15, 1 << 20)
+    rows = [timed(1e-9 * size, ours=True, size=size, shares=False) for size in sizes]
     root = tree(results.result(rows, []))
     times, rates = (
         having(having(root, "figure", kind)[0], "svg", "sign") for kind in ("time", "bandwidth")
@@ -115,7 +117,9 @@ def test_lines_join_the_marks_and_limits_have_their_names():
     assert len(strokes) == 2 * 15
     pieces = sum(len(list(stroke)) for stroke in strokes)
     drawn = [row for row in result["rows"] if row["error"] is None]
-    assert pieces == 2 * (len(drawn) - 15)
+    moving = [row for row in drawn if not row["shares"]]
+    # Four of the methods share at every size, and have no line in the plot of bandwidths.
+    assert pieces == (len(drawn) - 15) + (len(moving) - 11)
     limits = [limit for plot in having(root, "svg", "plot") for limit in having(plot, "g", "limit")]
     names = [text.text for limit in limits for text in limit.iter("text")]
     assert names == ["memcpy"] * 4 + ["link, upload"] * 2
@@ -137,6 +141,41 @@ def test_the_table_of_ratios_has_them_all():
         span for span in table.iter("span") if span.get("class") in {"ahead", "level", "behind"}
     ]
     assert len(verdicts) == 14 * 4
+
+
+def test_a_group_that_only_shares_has_no_plot_of_bandwidths():
+    root = tree("bundled")
+    assert len(having(root, "figure", "time")) == 60
+    assert having(root, "figure", "bandwidth") == []
+    assert "B/s" not in "".join(root.itertext())
+
+
+def test_the_contents_lead_to_every_section():
+    for page in ("sample", "empty"):
+        root = tree(page)
+        [contents] = having(root, "nav", "contents")
+        links = [link.get("href")[1:] for link in contents.iter("a")]
+        sections = [found.get("id") for found in root.iter("h2")]
+        assert links == sections
+        assert len(links) == (4 if page == "sample" else 2)
+
+
+def test_a_busy_machine_is_said_before_any_figure():
+    [warning] = having(tree("busy"), "p", "busy")
+    text = "".join(warning.itertext())
+    assert re.search(r"busy.* 43% .* 3% .* 1\.6 times slower", text)
+    order = [found.get("class") for found in tree("busy").find(".//main")][:3]
+    assert order == ["top", "busy", "contents"]
+    assert having(tree("sample"), "p", "busy") == []
+
+
+def test_the_rule_of_the_verdicts_is_printed():
+    assert "95% confidence interval" in "".join(tree("sample").itertext())
+    native = timed(2e-6) | {"ratio_low": 0.4, "ratio": 0.5, "ratio_high": 0.6}
+    new = results.result([timed(1e-6, ours=True), native], [])
+    text = "".join(tree(new).itertext())
+    assert "95% confidence interval" in text
+    assert "older version" not in text
 
 
 def test_the_data_is_there_as_tables_too():

@@ -168,7 +168,7 @@ def test_very_many_groups_are_taken_together_by_their_ends():
         ((None, 1.0, None), (None, 1.0, None), "level"),
     ],
 )
-def test_a_verdict_needs_rounds_that_do_not_overlap(ours, native, verdict):
+def test_without_intervals_a_verdict_needs_ranges_that_do_not_overlap(ours, native, verdict):
     rows = [
         timed(median, ours=is_ours, low=low, high=high)
         for is_ours, (low, median, high) in ((True, ours), (False, native))
@@ -176,6 +176,28 @@ def test_a_verdict_needs_rounds_that_do_not_overlap(ours, native, verdict):
     [comparison] = only(*rows)[0].comparisons
     assert comparison.verdict == verdict
     assert comparison.ratio == native[1] / ours[1]
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        ((0.45, 0.5, 0.55), "ahead"),
+        ((1.02, 1.04, 1.06), "behind"),
+        ((1.001, 1.02, 1.05), "behind"),
+        ((0.99, 1.04, 1.10), "level"),
+        ((0.90, 0.97, 1.0), "level"),
+        ((0.990, 0.991, 0.992), "level"),  # always faster, by less than 1%
+        ((1.005, 1.009, 1.02), "level"),
+    ],
+)
+def test_the_interval_of_the_ratio_decides(interval, verdict):
+    low, ratio, high = interval
+    # The quartiles overlap: they do not count.
+    native = timed(1e-6, low=0.5e-6, high=2e-6)
+    native |= {"ratio_low": low, "ratio": ratio, "ratio_high": high}
+    [comparison] = only(timed(1e-6, ours=True, low=0.5e-6, high=2e-6), native)[0].comparisons
+    assert comparison.verdict == verdict
+    assert comparison.ratio == pytest.approx(1 / ratio)
 
 
 def test_the_fastest_of_each_side_are_compared():
@@ -217,12 +239,14 @@ def headline(*rows: dict) -> str:
 
 
 def test_the_headline_says_the_finding():
-    many = findings.headline(grouping.group(results.many())).replace(scale.NO_BREAK_SPACE, " ")
+    found = grouping.group(results.many())
+    many = findings.headline(found).replace(scale.NO_BREAK_SPACE, " ")
     assert re.fullmatch(
-        r"ferry\.to is 1\.8 to 3\d times as fast as the best native method; "
+        r"In the median, ferry\.to is \d\.\d times as fast as the best native method; "
         r"12 of 14 conversions share memory\.",
         many,
     )
+    assert re.fullmatch(r"The ratios range from 1\.8 to 3\d\.", findings.span(found))
 
 
 def test_the_headline_counts_one_as_one():
@@ -240,8 +264,11 @@ def test_the_headline_fits_what_there_is():
     assert headline(timed(1e-6)) == headline() == "ferry.to was not measured."
     slower = [timed(2e-6, ours=True, size=8192, shares=False), timed(1e-6, size=8192)]
     assert headline(ours, timed(3e-6), *slower) == (
-        "ferry.to is 0.50 to 3.0 times as fast as the best native method; "
+        "In the median, ferry.to is 1.8 times as fast as the best native method; "
         "the conversion shares memory at some sizes."
+    )
+    assert headline(ours, timed(0.5e-6), *slower).startswith(
+        "In the median, ferry.to takes 2.0 times as long as the best native method; "
     )
 
 
@@ -253,6 +280,11 @@ def test_the_tally_hides_nothing():
     assert findings.tally(only(*rows)) == (
         "Of 3 comparisons, ferry.to is ahead in 1, level in 1 and behind in 1."
     )
+    assert findings.tally(only(*rows[:2], *rows[3:5])) == (
+        "Of 2 comparisons, ferry.to is ahead in 1, level in 1 and behind in none."
+    )
+    two = [rows[0], rows[3], timed(1e-6, ours=True, size=9), timed(2e-6, size=9)]
+    assert findings.tally(only(*two)) == "In all 2 comparisons, ferry.to is ahead."
     assert findings.tally(only(rows[0], rows[3])) == "In the only comparison, ferry.to is ahead."
     assert findings.tally(only(rows[0])) == ""
 

@@ -169,8 +169,9 @@ def row(
     seconds: float | None,
     error: str | None = None,
     chance: random.Random | None = None,
+    interval: tuple[float, float, float] | None = None,
 ) -> dict[str, Any]:
-    """One row; its quartiles are near its median."""
+    """One row; its quartiles are near its median. `interval` is that of a native method's ratio."""
     spread = chance.uniform(0.01, 0.12) if chance else 0.02
     names = ("source", "target", "source_device", "target_device", "dtype", "layout")
     return {
@@ -184,6 +185,7 @@ def row(
         "high": seconds and seconds * (1 + spread),
         "calls": 1000 if seconds else None,
         "rounds": 25 if seconds else None,
+        **dict(zip(("ratio_low", "ratio", "ratio_high"), interval or (), strict=False)),
         "extra_bytes": (0 if shares else size) if error is None else None,
         "checked": error is None,
         "error": error,
@@ -227,6 +229,7 @@ PAGES: dict[str, Callable[[], dict[str, Any]]] = {
     "bundled": bundled,
     "many sizes": lambda: sample(sizes=[1 << power for power in range(10, 31)]),
     "one size": lambda: sample(sizes=[1 << 20]),
+    "busy": lambda: sample() | {"load": {"others": 0.43, "steal": 0.03, "control": 1.6}},
     "hostile": hostile,
     "empty": lambda: result([], []),
 }

@@ -149,7 +149,10 @@ def _dense(framework: str, array: np.ndarray[Any, Any], dtype: str, device: str)
     kind, _, index = device.partition(":")
     if framework == "numpy":
         if kind != "cpu":
-            ferry.plan(array, "numpy", device=device)  # raises the right error
+            raise ferry.UnsupportedError(
+                f"NumPy holds host memory only, and a source on {device} was requested"
+                "\nhint: leave out --from-device, or choose torch or cupy as the source"
+            )
         return array
     if framework == "torch":
         same_bits = array.view(np.uint16) if dtype == "bfloat16" else array

@@ -9,7 +9,7 @@ from tensorferry._tools.bench import check, devices, measure, memory, methods, s
 from tensorferry._tools.bench.cuda import Driver
 from tensorferry._tools.bench.methods import Method
 from tensorferry._tools.bench.results import Row
-from tensorferry._tools.bench.timings import Timing, quickest
+from tensorferry._tools.bench.timings import Timing, interval, quickest
 
 # MLX computes lazily and JAX copies asynchronously, so their results are waited for. JAX copies
 # within the host synchronously up to this size.
@@ -60,6 +60,9 @@ class Cell(NamedTuple):
             "high": None,
             "calls": 0,
             "rounds": 0,
+            "ratio": None,
+            "ratio_low": None,
+            "ratio_high": None,
             "extra_bytes": None,
             "checked": False,
             "error": None,
@@ -109,6 +112,9 @@ class CellBenchmark:
                 low, median, high = times[method.text].quartiles
                 row.update(seconds=median, low=low, high=high)
                 row.update(calls=times[method.text].calls, rounds=len(times[method.text].rounds))
+                if ours in passed and method is not ours:
+                    ratios = interval(times[ours.text], times[method.text])
+                    row.update(zip(("ratio_low", "ratio", "ratio_high"), ratios, strict=True))
                 # Checked again: a method may fail only after many calls.
                 self._check(method, row)
         memory.release_caches((self.cell.source, self.cell.target))
@@ -150,7 +156,7 @@ class CellBenchmark:
             row["shares"] = check.shares(self.x, self.cell.source, found, target)
         else:
             row.update(seconds=None, low=None, high=None, calls=0, rounds=0, extra_bytes=None)
-            row.update(checked=False, shares=None)
+            row.update(checked=False, shares=None, ratio=None, ratio_low=None, ratio_high=None)
 
     def _call(self, method: Method) -> Any:
         names = dict(self.names)

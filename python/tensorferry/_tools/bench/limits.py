@@ -44,6 +44,13 @@ def measure(sizes: Sequence[int], seconds: float, driver: Driver | None) -> Limi
     return found
 
 
+def control_ratio(found: Limits, seconds: float) -> float:
+    """The time of the largest memcpy of a measurement now, divided by its time then."""
+    before = max(found["memcpy"], key=lambda entry: int(entry["bytes"]))
+    now = measure([before["bytes"]], seconds, None)["memcpy"][0]
+    return float(now["seconds"] / before["seconds"])
+
+
 def _entry(size: int, *times: Timing) -> dict[str, Any]:
     return {"bytes": size, "seconds": min(timing.quartiles[0] for timing in times)}
 

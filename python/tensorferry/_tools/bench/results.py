@@ -44,14 +44,47 @@ def best_native(rows: list[Row]) -> Row | None:
     return min(passed, key=lambda row: float(row["seconds"]), default=None)
 
 
-Quartiles = tuple[float, float]
+# Smaller differences count as none.
+MIN_DIFFERENCE = 0.01
+VERDICTS = ("ahead", "level", "behind")
+RULE = (
+    "Each round times both methods and gives a ratio. ferry.to is level if the 95% confidence "
+    "interval of the median ratio includes 1, or if that ratio differs from 1 by less than 1%. "
+    "Otherwise it is ahead or behind."
+)
+OLD_RULE = (
+    "This result of an older version has no such intervals: ferry.to is level if the interquartile "
+    "ranges of both times overlap."
+)
+
+Interval = tuple[float, float, float]
 
 
-def verdict(ours: Quartiles, native: Quartiles) -> str:
-    """The verdict: ahead or behind; level if the interquartile ranges overlap."""
-    if ours[0] <= native[1] and native[0] <= ours[1]:
+def ratio_interval(ours: Row, native: Row) -> Interval:
+    """The ratio of the times, ours to native, between the ends of its interval.
+
+    A native row has the interval of its rounds. The rows of older results have only quartiles.
+    """
+    stored = tuple(native.get(key) for key in ("ratio_low", "ratio", "ratio_high"))
+    if None not in stored:
+        return stored  # type: ignore[return-value]
+    ratio = ours["seconds"] / native["seconds"]
+    low = (ours["low"] or ours["seconds"]) / (native["high"] or native["seconds"])
+    high = (ours["high"] or ours["seconds"]) / (native["low"] or native["seconds"])
+    return min(low, ratio), ratio, max(high, ratio)
+
+
+def verdict(interval: Interval) -> str:
+    """The verdict about a ratio of times: see RULE."""
+    low, ratio, high = interval
+    if low <= 1 <= high or abs(ratio - 1) < MIN_DIFFERENCE:
         return "level"
-    return "ahead" if ours[1] < native[0] else "behind"
+    return "ahead" if ratio < 1 else "behind"
+
+
+def rule(*, has_intervals: bool) -> str:
+    """The rule of the verdicts, in words."""
+    return RULE if has_intervals else f"{RULE} {OLD_RULE}"
 
 
 def read(path: Path) -> Result:
@@ -143,6 +176,11 @@ ROW: dict[str, tuple[Test, str]] = {
     "checked": (_is_flag, "true or false"),
     "error": (_or_null(_is_text), "text or null"),
 }
+# Files of older versions lack these.
+OPTIONAL_ROW: dict[str, tuple[Test, str]] = {
+    key: (_or_null(_is_positive), "a positive number or null")
+    for key in ("ratio", "ratio_low", "ratio_high")
+}
 
 
 def _validate(result: Any) -> str:
@@ -161,7 +199,8 @@ def _validate(result: Any) -> str:
         where = f"rows[{number}]"
         if not isinstance(row, dict):
             return f"{where} is {_abbreviate(row)}, not an object"
-        if error := _validate_table(row, ROW, where) or _validate_row(row, where):
+        known = {key: test for key, test in OPTIONAL_ROW.items() if key in row}
+        if error := _validate_table(row, ROW | known, where) or _validate_row(row, where):
             return error
         name = (cell_of(row), row["method"])
         if name in seen:

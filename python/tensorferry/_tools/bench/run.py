@@ -15,6 +15,7 @@ from tensorferry._tools import machine
 from tensorferry._tools.bench import devices, limits, methods, results
 from tensorferry._tools.bench.cell import Cell, CellBenchmark
 from tensorferry._tools.bench.cuda import Driver
+from tensorferry._tools.bench.load import LoadMeter
 from tensorferry._tools.bench.results import FORMAT, Result, Row
 
 # The memory that a measurement needs: source, compared results, and temporaries of a method.
@@ -80,12 +81,15 @@ def run(settings: Settings, progress: Progress = _no_progress) -> Result:
     selected = cells(settings)
     driver = _driver(selected)
     progress(0, count_methods(settings), "machine limits")
+    meter = LoadMeter()
     found = limits.measure(settings.sizes, settings.seconds, driver)
     rows, notes = _measure(selected, settings, driver, progress)
+    load = meter.read(limits.control_ratio(found, settings.seconds))
     return {
         "format": FORMAT,
         "machine": machine.description(),
         "settings": settings.as_dict(),
+        "load": load,
         "limits": found,
         "rows": rows,
         "notes": notes,

@@ -4,6 +4,7 @@ Load on the machine changes from round to round and affects all methods of a rou
 therefore compared within each round, and the median over the rounds is the result.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -50,6 +51,27 @@ def spread(ours: Timing, theirs: Timing) -> float:
         return 0.0
     low, median, high = _quartiles(found)
     return (high - low) / median
+
+
+CONFIDENCE = 0.95
+
+
+def interval(ours: Timing, theirs: Timing) -> tuple[float, float, float]:
+    """The median of the ratio, between the ends of its 95% confidence interval.
+
+    The interval assumes nothing about the distribution: its ends are the order statistics between
+    which the median lies with that probability. With fewer than six rounds, no interval has that
+    probability, and all ratios lie in it. Rounds that only one method has are left out.
+    """
+    found = sorted(a / b for a, b in zip(ours.rounds, theirs.rounds, strict=False))
+    count, outside, rank = len(found), 0.0, 0
+    while rank < count // 2:
+        outside += math.comb(count, rank) / 2**count
+        if 2 * outside > 1 - CONFIDENCE:
+            break
+        rank += 1
+    first = max(rank - 1, 0)
+    return found[first], statistics.median(found), found[-1 - first]
 
 
 def difference(ours: Timing, theirs: Timing) -> float:

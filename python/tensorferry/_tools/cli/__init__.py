@@ -10,7 +10,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
 
 import tensorferry as ferry
 from tensorferry._tools.cli import (
@@ -23,6 +22,8 @@ from tensorferry._tools.cli import (
     plan,
     publish,
 )
+from tensorferry._tools.cli.hints import Command
+from tensorferry._tools.cli.parser import Parser
 from tensorferry._tools.cli.terminal import Terminal
 
 COMMANDS = (plan, doctor, bench, inspect, convert, publish, attach, completion)
@@ -43,16 +44,6 @@ exit codes:
 """
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line and a hint, like all errors of the command line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Prints an error and exits with 2."""
-        fact, _, hint = message.partition("\nhint: ")
-        Terminal().error(fact, hint=hint or f"run {self.prog} --help")
-        raise SystemExit(2)
-
-
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     top = Parser(
@@ -68,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         command = module.add(commands)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         command.allow_abbrev = False
-        command.set_defaults(run=module.run, parser=top)
+        command.set_defaults(run=module.run, parser=top, command_parser=command)
         output = command.add_argument_group("output")
         output.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         if module is not completion:
@@ -91,7 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    terminal = Terminal(json=getattr(arguments, "json", False))
+    used: Parser = arguments.command_parser
+    command = Command(used.prog, used.options)
+    terminal = Terminal(json=getattr(arguments, "json", False), command=command)
     try:
         code: int = arguments.run(arguments, terminal)
         sys.stdout.flush()

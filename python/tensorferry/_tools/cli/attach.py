@@ -44,7 +44,13 @@ def add(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOGUE,
     )
     command.add_argument("ticket", metavar="TICKET", help="the ticket, or - for standard input")
-    command.add_argument("target", metavar="OUT", nargs="?", default=None)
+    command.add_argument(
+        "target",
+        metavar="OUT",
+        nargs="?",
+        default=None,
+        help="the file to write (a list is printed)",
+    )
     convert.add_selection(command, "OUT")
     convert.add_target_options(command)
     command.add_argument(

@@ -49,6 +49,9 @@ results are released immediately. Extra memory is the peak of one call, for tens
 more. Each tensor starts where its own framework allocates memory; the layout `unaligned` starts
 16 bytes later, where JAX and TensorFlow cannot share memory of PyTorch.
 
+The ratio to the best native method decides whether ferry.to is ahead, level or behind; the rule is
+printed below the table. A warning precedes the table if the machine was busy.
+
 Files are written only with --output or --html.
 """
 EPILOGUE = f"""\

@@ -1,13 +1,15 @@
 """What a benchmark measures: the options of `tensorferry bench`, parsed into its settings."""
 
 import argparse
+import difflib
 import logging
 from typing import TYPE_CHECKING
 
 import tensorferry as ferry
 from tensorferry._tools import samples
+from tensorferry._tools.cli import notation
 from tensorferry._tools.cli.terminal import Terminal
-from tensorferry.framework_register import TENSOR_FRAMEWORKS, load, tensor_framework
+from tensorferry.framework_register import TENSOR_FRAMEWORKS, load
 
 if TYPE_CHECKING:
     from tensorferry._tools.bench.results import Result
@@ -29,8 +31,14 @@ def parse_names(text: str, kind: str, known: tuple[str, ...]) -> tuple[str, ...]
     found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = next((word for word in found if word not in known), None)
     if unknown is not None or not found:
-        fact = f"unknown {kind} {unknown!r}" if unknown else f"the list of {kind}s is empty"
-        raise ferry.InvalidArgumentError(f"{fact}\nhint: write one or more of {','.join(known)}")
+        fact = (
+            f"unknown {kind} {notation.quote(unknown)}"
+            if unknown
+            else f"the list of {kind}s is empty"
+        )
+        close = difflib.get_close_matches(unknown or "", known, n=1)
+        advice = f"did you mean {close[0]}?" if close else f"write one or more of {','.join(known)}"
+        raise ferry.InvalidArgumentError(f"{fact}\nhint: {advice}")
     return found
 
 
@@ -44,7 +52,7 @@ def parse_size(text: str) -> int:
         found = 0.0
     if not 0 < found < 1 << 50 or found % SIZE_STEP_BYTES:
         raise ferry.InvalidArgumentError(
-            f"{text!r} is not a positive multiple of {SIZE_STEP_BYTES} bytes"
+            f"{notation.quote(text)} is not a positive multiple of {SIZE_STEP_BYTES} bytes"
             f"\nhint: write multiples of {SIZE_STEP_BYTES} bytes, such as 4096, 4K, 1M or 2G"
         )
     return int(found)
@@ -58,7 +66,8 @@ def parse_seconds(text: str) -> float:
         found = 0.0
     if not 0 < found <= 3600:
         raise ferry.InvalidArgumentError(
-            f"{text!r} is not a time\nhint: write seconds for each method, such as --seconds 0.2"
+            f"{notation.quote(text)} is not a time"
+            "\nhint: write seconds for each method, such as --seconds 0.2"
         )
     return found
 
@@ -93,7 +102,7 @@ class BenchRequest:
     def _parse_frameworks(text: str | None) -> tuple[str, ...]:
         if text is None or text.strip() == "all":
             return TENSOR_FRAMEWORKS
-        names = (tensor_framework(word.strip()) for word in text.split(",") if word.strip())
+        names = (notation.framework_name(word.strip()) for word in text.split(",") if word.strip())
         return parse_names(",".join(names), "framework", TENSOR_FRAMEWORKS)
 
     def settings(self, terminal: Terminal) -> "Settings":

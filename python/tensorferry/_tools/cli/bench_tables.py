@@ -1,10 +1,12 @@
 """The tables that `tensorferry bench` prints."""
 
+import statistics
+import textwrap
 from collections import Counter
 from typing import Any
 
 import tensorferry as ferry
-from tensorferry._tools.bench import compare, results
+from tensorferry._tools.bench import compare, load, results
 from tensorferry._tools.bench.results import Result, Row
 from tensorferry._tools.cli import notation
 from tensorferry._tools.cli.terminal import Terminal, clean, table
@@ -44,12 +46,17 @@ def _varying_columns(rows: list[Row]) -> list[str]:
 
 def print_result(result: Result, terminal: Terminal) -> None:
     """Prints a line for each conversion: ferry.to against the best native method."""
+    if warning := load.warning(result):
+        terminal.print(terminal.style(f"warning: {warning}", "yellow"))
+        terminal.print()
     varying = _varying_columns(result["rows"])
-    heads = ["conversion", *varying, "size", "ferry.to", "best native", "ratio", "memory", "extra"]
-    heads.append("native method")
+    heads = ["conversion", *varying, "size", "ferry.to", "best native", "ratio", "verdict"]
+    heads += ["memory", "extra", "native method"]
     lines, failures = [heads], []
     colours: list[tuple[str, ...]] = [("bold",)]
     tally: Counter[str] = Counter()
+    ratios: list[float] = []
+    has_intervals = True
     found = results.cells(result)
     for rows in found.values():
         mine, best = results.ours(rows), results.best_native(rows)
@@ -57,8 +64,10 @@ def print_result(result: Result, terminal: Terminal) -> None:
             continue
         ratio, verdict = None, ""
         if mine["error"] is None and best is not None:
-            ratio = mine["seconds"] / best["seconds"]
-            verdict = results.verdict((mine["low"], mine["high"]), (best["low"], best["high"]))
+            interval = results.ratio_interval(mine, best)
+            ratio, verdict = interval[1], results.verdict(interval)
+            ratios.append(ratio)
+            has_intervals &= best.get("ratio") is not None
             tally[verdict] += 1
         colours.append(VERDICT_STYLES.get(verdict, ()))
         lines.append(
@@ -69,6 +78,7 @@ def print_result(result: Result, terminal: Terminal) -> None:
                 "fails" if mine["error"] else _duration(mine["seconds"]),
                 _duration(best["seconds"] if best else None),
                 _ratio(ratio),
+                verdict or "-",
                 {True: "shared", False: "copied", None: "-"}[mine["shares"]],
                 _size(mine["extra_bytes"]),
                 best["method"] if best else "-",
@@ -79,18 +89,31 @@ def print_result(result: Result, terminal: Terminal) -> None:
             for row in rows
             if _is_notable(row)
         ]
-    right = {len(varying) + column for column in (1, 2, 3, 4, 6)}
+    right = {len(varying) + column for column in (1, 2, 3, 4, 7)}
     for line, styles in zip(table(lines, right=right), colours, strict=True):
         terminal.print(terminal.style(line, *styles))
     terminal.print()
-    terminal.print(
-        f"of {len(found)} conversions, ferry.to is ahead of the best native method in "
-        f"{tally['ahead']}, level in {tally['level']}, behind in {tally['behind']} (ratio: time of "
-        "ferry.to to time of that method; level: the interquartile ranges overlap; extra: peak "
-        "memory of one call of ferry.to)"
-    )
+    for line in _summary(tally, ratios, has_intervals=has_intervals):
+        terminal.print(line)
     for failure in dict.fromkeys(failures):
         terminal.print(terminal.style(clean(failure), "yellow"))
+
+
+def _summary(tally: Counter[str], ratios: list[float], *, has_intervals: bool) -> list[str]:
+    """The median, how often `ferry.to` is ahead, level and behind, and what the columns mean."""
+    meaning = "extra: peak memory of one call of ferry.to"
+    if not ratios:
+        return ["no native method was measured", meaning]
+    counts = ", ".join(f"{verdict} in {tally[verdict]}" for verdict in results.VERDICTS)
+    span = f"from {_ratio(min(ratios))} to {_ratio(max(ratios))}"
+    comparisons = notation.count(len(ratios), "comparison")
+    return [
+        f"median ratio {_ratio(statistics.median(ratios))}, {span}; in {comparisons}, ferry.to is "
+        f"{counts}",
+        "ratio: time of ferry.to to that of the best native method in the same round (median)",
+        *textwrap.wrap(results.rule(has_intervals=has_intervals), 100),
+        meaning,
+    ]
 
 
 def _is_notable(row: Row) -> bool:
@@ -121,7 +144,8 @@ def print_comparison(old: Result, new: Result, terminal: Terminal) -> int:
         for change in (compare.SLOWER, compare.QUICKER, compare.INVALID_RESULT, compare.MENDED)
     }
     summary = ", ".join(f"{count} {change}" for change, count in counts.items() if count)
-    terminal.print(f"{summary or 'no changes'}, of {len(rows)} common conversions")
+    conversions = notation.count(len(rows), "common conversion")
+    terminal.print(f"{summary or 'no changes'}, of {conversions}")
     for count, which in ((found["only_old"], "old"), (found["only_new"], "new")):
         if count:
             conversions = notation.count(count, "conversion")

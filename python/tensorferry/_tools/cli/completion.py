@@ -22,7 +22,9 @@ def add(commands: Any) -> argparse.ArgumentParser:
         description="Prints a completion script for a shell.",
         epilog=EPILOGUE,
     )
-    command.add_argument("shell", choices=("bash", "zsh", "fish"))
+    command.add_argument(
+        "shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"
+    )
     return command
 
 

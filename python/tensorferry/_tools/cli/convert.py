@@ -1,6 +1,7 @@
 """`tensorferry convert`: writes a file of tensors in another format."""
 
 import argparse
+import fnmatch
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -8,10 +9,9 @@ from typing import Any
 import numpy as np
 
 import tensorferry as ferry
-from tensorferry import files
-from tensorferry._tools.cli import notation
-from tensorferry._tools.cli.inspect import add_source_options
-from tensorferry._tools.cli.terminal import Terminal
+from tensorferry._tools.cli import inspect, notation
+from tensorferry._tools.cli.inspect import FORMATS, add_source_options
+from tensorferry._tools.cli.terminal import Terminal, clean
 from tensorferry.files import formats, writing
 
 EPILOGUE = """\
@@ -34,8 +34,8 @@ def add(commands: Any) -> argparse.ArgumentParser:
         description="Converts a file of tensors to another format.",
         epilog=EPILOGUE,
     )
-    command.add_argument("source", metavar="IN")
-    command.add_argument("target", metavar="OUT")
+    command.add_argument("source", metavar="IN", help="the file to read")
+    command.add_argument("target", metavar="OUT", help="the file to write")
     add_source_options(command)
     add_selection(command, "OUT")
     add_target_options(command)
@@ -44,9 +44,15 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 def add_selection(command: argparse.ArgumentParser, where: str) -> None:
     """Adds the options that select tensors and their element type."""
-    command.add_argument("--names", default=None, help="only these tensors, separated by commas")
     command.add_argument(
-        "--to-dtype", default=None, metavar="TYPE", help=f"element type in {where}"
+        "--names", default=None, help="only these tensors, separated by commas; * for any text"
+    )
+    command.add_argument(
+        "--to-dtype",
+        type=notation.dtype,
+        default=None,
+        metavar="TYPE",
+        help=f"element type in {where}",
     )
 
 
@@ -54,12 +60,14 @@ def add_target_options(command: argparse.ArgumentParser) -> None:
     """Adds the options of the file that is written."""
     command.add_argument(
         "--to-format",
+        choices=FORMATS,
         default=None,
-        help="npy, npz, safetensors, safetensors-index, tensorproto or raw (by OUT's name)",
+        metavar="FORMAT",
+        help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by OUT's name)",
     )
     command.add_argument(
         "--compression",
-        type=int,
+        type=notation.compression,
         default=None,
         metavar="1..9",
         help="deflate the members of a .npz",
@@ -97,14 +105,13 @@ def open_file(
     path: str, arguments: argparse.Namespace
 ) -> tuple[ferry.File, list[ferry.FileTensor]]:
     """The file and its selected tensors, all of which can be converted."""
-    file = files.inspect(
-        path, format=arguments.format, dtype=arguments.dtype, shape=arguments.shape
-    )
+    file = inspect.open_file(path, arguments)
     known = {tensor.name: tensor for tensor in file.tensors}
     if arguments.names is None and file.skipped:
         name, reason = file.skipped[0]
         raise ferry.UnsupportedDTypeError(
-            f"{name!r} cannot be converted: {reason.splitlines()[0]}\nhint: name others by --names"
+            f"{notation.quote(name)} cannot be converted: {reason.splitlines()[0]}"
+            "\nhint: name others by --names"
         )
     names = select_names(arguments, known, path, f"list them with tensorferry inspect {path}")
     return file, [known[name] for name in names]
@@ -113,14 +120,20 @@ def open_file(
 def select_names(
     arguments: argparse.Namespace, known: Mapping[str, Any], what: str, hint: str
 ) -> list[str]:
-    """All names, or those of --names."""
-    names: list[str] = list(known)
-    if arguments.names is not None:
-        names = list(dict.fromkeys(arguments.names.split(",")))
-    for name in names:
-        if name not in known:
-            raise ferry.InvalidArgumentError(f"{what} has no tensor {name!r}\nhint: {hint}")
-    return names
+    """All names, or those that match a pattern of --names, in the order of the patterns."""
+    if arguments.names is None:
+        return list(known)
+    names: list[str] = []
+    for pattern in arguments.names.split(","):
+        # A name may have spaces and special characters, so it is compared as it is first.
+        exact = [name for name in (pattern, pattern.strip()) if name in known]
+        found = exact[:1] or fnmatch.filter(known, pattern.strip())
+        if not found:
+            raise ferry.InvalidArgumentError(
+                f"{what} has no tensor {notation.quote(pattern.strip())}\nhint: {hint}"
+            )
+        names += found
+    return list(dict.fromkeys(names))
 
 
 def write(
@@ -161,7 +174,8 @@ def write(
     )
     size = os.path.getsize(arguments.target)
     if not terminal.json:
-        terminal.print(f"wrote {arguments.target}: {notation.size(size)}, tensors: {len(tensors)}")
+        number = notation.count(len(tensors), "tensor")
+        terminal.print(f"wrote {clean(arguments.target)}: {number}, {notation.size(size)}")
     return {"file": arguments.target, "bytes": size, "tensors": list(sources)}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tensorferry._tools import samples
 from tensorferry._tools.cli.doctor_text import lines
-from tensorferry._tools.cli.notation import frameworks
+from tensorferry._tools.cli.notation import frameworks, positive_seconds
 from tensorferry._tools.cli.terminal import Terminal
 from tensorferry._tools.doctor.examine import examine
 from tensorferry.framework_register import TENSOR_FRAMEWORKS
@@ -50,23 +50,12 @@ def add(commands: Any) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--timeout",
-        type=seconds,
+        type=positive_seconds,
         default=120.0,
         metavar="SECONDS",
         help="how long a step may take before it counts as hanging (120)",
     )
     return command
-
-
-def seconds(text: str) -> float:
-    """Parses a positive number of seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
-    return value
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -6,8 +6,16 @@ from typing import Any
 
 from tensorferry._tools.cli import notation
 from tensorferry._tools.cli.terminal import Terminal, table
-from tensorferry._tools.doctor.findings import Cell, Driver, Framework, Gpu, Pinned, Result
-from tensorferry._tools.doctor.report import Problem, Report
+from tensorferry._tools.doctor.findings import (
+    Cell,
+    Driver,
+    Framework,
+    Gpu,
+    Pinned,
+    Problem,
+    Result,
+)
+from tensorferry._tools.doctor.report import Report
 
 WIDTH_CHARS = 80
 OUTCOME_LABELS = {
@@ -52,6 +60,7 @@ def lines(report: Report, terminal: Terminal) -> Iterator[str]:
     sections = {
         "reasons": _reasons(report, reasons),
         "notices": report.notices,
+        "warnings": report.warnings,
         "problems": report.problems,
     }
     for title, problems in sections.items():
@@ -70,12 +79,10 @@ def _machine(report: Report, terminal: Terminal) -> Iterator[str]:
         terminal.style(f"tensorferry {machine.tensorferry}", "bold") + f", Python {machine.python}"
     )
     limit = machine.locked_memory_bytes
+    cores, memory = notation.count(machine.cores, "core"), notation.size(machine.memory_bytes)
     rows = [
         ["processor", machine.cpu],
-        [
-            "",
-            f"{machine.cores} cores, {notation.size(machine.memory_bytes)}, Linux {machine.kernel}",
-        ],
+        ["", f"{cores}, {memory}, Linux {machine.kernel}"],
         ["huge pages", machine.huge_pages],
         ["pool", f"at most {notation.size(machine.pool_limit_bytes)}"],
         ["locked memory", "no limit" if limit is None else f"at most {notation.size(limit)}"],
@@ -241,11 +248,13 @@ def _item(label: str, problem: Problem) -> Iterator[str]:
 def _verdict(report: Report, terminal: Terminal) -> str:
     outcomes = [result.outcome for result in report.cells.values()]
     tally = ", ".join(f"{outcomes.count(one)} {one}" for one in OUTCOMES if one in outcomes)
-    rest = f"{tally or 'no conversions'}; {len(outcomes)} cells in {report.seconds:.0f} s"
+    cells = notation.count(len(outcomes), "cell")
+    rest = f"{tally or 'no conversions'}; {cells} in {report.seconds:.0f} s"
+    warned = len(report.warnings)
+    warnings = f", {notation.count(warned, 'warning')}" if warned else ""
     if report.healthy:
-        return terminal.style("no problems", "bold", "green") + f": {rest}"
-    count = len(report.problems)
-    found = "1 problem" if count == 1 else f"{count} problems"
+        return terminal.style(f"no problems{warnings}", "bold", "green") + f": {rest}"
+    found = notation.count(len(report.problems), "problem") + warnings
     return terminal.style(found, "bold", "red") + f": {rest}"
 
 

@@ -3,9 +3,10 @@
 import argparse
 from typing import Any
 
+import tensorferry as ferry
 from tensorferry import files
-from tensorferry._native import File
-from tensorferry._tools.cli.notation import shape, size
+from tensorferry._tools.cli import notation
+from tensorferry._tools.cli.notation import size
 from tensorferry._tools.cli.terminal import Terminal, clean, table
 
 EPILOGUE = """\
@@ -14,6 +15,8 @@ examples:
   tensorferry inspect x.npz --json
   tensorferry inspect pixels.bin --dtype uint8 --shape 480,640,3
 """
+
+FORMATS = ("npy", "npz", "safetensors", "safetensors-index", "tensorproto", "raw")
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -25,7 +28,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         "safetensors (single or sharded), TensorProto, raw bytes.",
         epilog=EPILOGUE,
     )
-    command.add_argument("file", metavar="FILE")
+    command.add_argument("file", metavar="FILE", help="the file")
     add_source_options(command)
     return command
 
@@ -34,26 +37,54 @@ def add_source_options(command: argparse.ArgumentParser) -> None:
     """Adds the options that describe a file, for formats that do not describe themselves."""
     command.add_argument(
         "--format",
+        choices=FORMATS,
         default=None,
-        help="npy, npz, safetensors, safetensors-index, tensorproto or raw",
+        metavar="FORMAT",
+        help=f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by the file's name)",
     )
-    command.add_argument("--dtype", default=None, metavar="TYPE", help="element type of raw bytes")
-    command.add_argument("--shape", type=shape, default=None, help="shape of raw bytes (480,640,3)")
+    command.add_argument(
+        "--dtype",
+        type=notation.dtype,
+        default=None,
+        metavar="TYPE",
+        help="element type of raw bytes, or of elements whose type the file does not name",
+    )
+    command.add_argument(
+        "--shape", type=notation.shape, default=None, help="shape of raw bytes (480,640,3)"
+    )
+
+
+def open_file(path: str, arguments: argparse.Namespace) -> ferry.File:
+    """The file. Options that would have no effect are refused: they may be meant otherwise."""
+    file = files.inspect(
+        path, format=arguments.format, dtype=arguments.dtype, shape=arguments.shape
+    )
+    if file.format == "raw":
+        return file
+    if arguments.shape is not None:
+        raise ferry.InvalidArgumentError(
+            f"--shape describes raw bytes, and {path} is {file.format}\nhint: leave out --shape"
+        )
+    stored = list(dict.fromkeys(tensor.dtype for tensor in file.tensors))
+    if arguments.dtype is not None and stored and arguments.dtype not in stored:
+        can_convert = "to_dtype" in arguments
+        convert = f", or write --to-dtype {arguments.dtype} to convert it" if can_convert else ""
+        raise ferry.InvalidArgumentError(
+            f"--dtype is {arguments.dtype}, and {path} stores {' and '.join(stored)}"
+            f"\nhint: leave out --dtype{convert}"
+        )
+    return file
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Prints the list."""
-    file = files.inspect(
-        arguments.file, format=arguments.format, dtype=arguments.dtype, shape=arguments.shape
-    )
+    file = open_file(arguments.file, arguments)
     if terminal.json:
         terminal.print_json(to_dict(file))
         return 0
     total = sum(tensor.bytes for tensor in file.tensors)
-    number = len(file.tensors)
-    terminal.print(
-        f"{arguments.file}: {file.format}, {number} tensor{'s' * (number != 1)}, {size(total)}"
-    )
+    number = notation.count(len(file.tensors), "tensor")
+    terminal.print(f"{clean(arguments.file)}: {file.format}, {number}, {size(total)}")
     rows = [
         [
             clean(tensor.name) or "-",
@@ -73,7 +104,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def to_dict(file: File) -> dict[str, Any]:
+def to_dict(file: ferry.File) -> dict[str, Any]:
     """The list as --json prints it."""
     names = ("name", "dtype", "bytes", "offset", "native", "fortran")
     return {

@@ -1,11 +1,17 @@
 """Formatting and parsing of sizes, times, shapes and framework names on the command line."""
 
 import argparse
+import difflib
 import math
+import re
+from typing import Any
 
+import numpy as np
+
+import tensorferry as ferry
 from tensorferry import InvalidArgumentError
-from tensorferry._tools.cli import hints
-from tensorferry.framework_register import TENSOR_FRAMEWORKS, tensor_framework
+from tensorferry._tools.samples import DTYPES
+from tensorferry.framework_register import TENSOR_FRAMEWORKS, is_sparse_only, tensor_framework
 
 
 def size(bytes: int) -> str:
@@ -24,15 +30,29 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+def quote(text: str) -> str:
+    """Text in quotes. `repr` would double its backslashes."""
+    return f'"{text}"'
+
+
 def shape(text: str) -> tuple[int, ...]:
-    """Parses a shape: 1024,1024."""
-    try:
-        lengths = tuple(int(word) for word in text.replace("x", ",").split(",") if word.strip())
-    except ValueError:
-        lengths = (-1,)
-    if any(not 0 <= length < 1 << 63 for length in lengths):
+    """Parses a shape: 3,4 or 3x4 or (3, 4); () or nothing for a scalar."""
+    inner = text.strip()
+    if inner[:1] + inner[-1:] in ("()", "[]"):
+        inner = inner[1:-1].strip()
+    words = (
+        re.split(r"\s*[,x\N{MULTIPLICATION SIGN}]\s*|\s+", re.sub(r"\s*,$", "", inner))
+        if inner
+        else []
+    )
+    if not all(re.fullmatch("[0-9]+", word) for word in words):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a shape\nhint: write lengths, such as 1024,1024"
+            f"{quote(text)} is not a shape\nhint: write lengths, such as 1024,1024"
+        )
+    lengths = tuple(map(int, words))
+    if any(length >= 1 << 63 for length in lengths):
+        raise argparse.ArgumentTypeError(
+            f"{quote(text)} has a length over {(1 << 63) - 1}\nhint: write a smaller shape"
         )
     return lengths
 
@@ -45,17 +65,88 @@ def seconds(text: str) -> float:
         number = math.nan
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time\nhint: write seconds, such as 0.5"
+            f"{quote(text)} is not a time\nhint: write seconds, such as 0.5"
         )
     return number
+
+
+def positive_seconds(text: str) -> float:
+    """Parses a time in seconds that is longer than zero."""
+    if (number := seconds(text)) == 0:
+        raise argparse.ArgumentTypeError("the time is zero\nhint: write seconds, such as 0.5")
+    return number
+
+
+def compression(text: str) -> int:
+    """Parses a level of compression."""
+    if not re.fullmatch("[1-9]", text):
+        raise argparse.ArgumentTypeError(
+            f"{quote(text)} is not a level\nhint: write a level from 1 to 9"
+        )
+    return int(text)
+
+
+def dtype(text: str) -> str:
+    """Parses the name of an element type."""
+    if text == "default" or not _accepts("python.name_dtype", dtype=text):
+        close = difflib.get_close_matches(text, DTYPES, n=1)
+        advice = f"did you mean {close[0]}?" if close else "write a name such as float32 or int64"
+        raise argparse.ArgumentTypeError(f"{quote(text)} is not an element type\nhint: {advice}")
+    return text
+
+
+def dtype_or_default(text: str) -> str:
+    """Parses the name of an element type, or `default`."""
+    return text if text == "default" else dtype(text)
+
+
+def device(text: str) -> str:
+    """Parses the name of a device."""
+    if not _accepts("python.name_device", device=text):
+        raise argparse.ArgumentTypeError(
+            f"{quote(text)} is not a device\nhint: write cpu, cuda, cuda:1 or default"
+        )
+    return text
+
+
+def source_device(text: str) -> str:
+    """Parses the name of a device on which a tensor is made."""
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", text):
+        raise argparse.ArgumentTypeError(
+            f"{quote(text)} is not a device\nhint: write cpu, cuda or cuda:1"
+        )
+    return text
+
+
+def _accepts(refusal: str, **option: Any) -> bool:
+    """Whether the library knows the name, also where NumPy cannot use it."""
+    try:
+        ferry.plan(np.empty(0), "numpy", **option)
+    except ferry.FerryError as error:
+        return getattr(error, "_hint_key", None) != refusal
+    return True
+
+
+def framework_name(text: str) -> str:
+    """The canonical name of a framework that has dense tensors."""
+    try:
+        return tensor_framework(text)
+    except InvalidArgumentError as error:
+        fact, _, hint = str(error).partition("\nhint: ")
+        suggested = re.fullmatch('did you mean "(.*)"[?]', hint)
+        is_sparse = suggested is not None and is_sparse_only(suggested[1])
+        if is_sparse or getattr(error, "_hint_key", None) == "python.name_framework":
+            # The library also names frameworks without dense tensors, which no command accepts.
+            hint = f"write one of {', '.join(TENSOR_FRAMEWORKS)}"
+        raise InvalidArgumentError(f"{fact}\nhint: {hint}") from error
 
 
 def framework(text: str) -> str:
     """Parses the name of a framework."""
     try:
-        return tensor_framework(text)
+        return framework_name(text)
     except InvalidArgumentError as error:
-        raise argparse.ArgumentTypeError(hints.error_text(error)) from error
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def frameworks(text: str) -> tuple[str, ...]:

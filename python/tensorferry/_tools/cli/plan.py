@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorferry as ferry
 from tensorferry._tools import samples
-from tensorferry._tools.cli.notation import framework, shape
+from tensorferry._tools.cli import hints, notation
 from tensorferry._tools.cli.terminal import Terminal
 from tensorferry.framework_register import TENSOR_FRAMEWORKS, load
 
@@ -30,15 +30,15 @@ def add(commands: Any) -> argparse.ArgumentParser:
         command.add_argument(
             name,
             metavar=metavar,
-            type=framework,
+            type=notation.framework,
             choices=TENSOR_FRAMEWORKS,
             help=f"framework of the {what}",
         )
     command.add_argument(
         "--shape",
-        type=shape,
+        type=notation.shape,
         default=(1024, 1024),
-        help="lengths separated by commas (1024,1024); empty for a scalar",
+        help='lengths: 1024,1024 or 1024x1024 or "(1024, 1024)" (1024,1024); () for a scalar',
     )
     command.add_argument(
         "--dtype",
@@ -55,13 +55,24 @@ def add(commands: Any) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--from-device",
+        type=notation.source_device,
         default=None,
         metavar="DEVICE",
         help="device of the source: cpu, cuda, cuda:1",
     )
-    command.add_argument("--device", default=None, metavar="DEVICE", help="device of the result")
     command.add_argument(
-        "--to-dtype", default=None, metavar="TYPE", help="element type of the result"
+        "--device",
+        type=notation.device,
+        default=None,
+        metavar="DEVICE",
+        help="device of the result: cpu, cuda, cuda:1 or default",
+    )
+    command.add_argument(
+        "--to-dtype",
+        type=notation.dtype_or_default,
+        default=None,
+        metavar="TYPE",
+        help="element type of the result; default for one that its framework has",
     )
     command.add_argument(
         "--copy", action=argparse.BooleanOptionalAction, default=None, help="always copy, or never"
@@ -98,5 +109,12 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if terminal.json:
         terminal.print_json(plan.as_dict())
     else:
-        terminal.print(str(plan))
+        terminal.print(_in_options(plan, terminal.command))
     return 0
+
+
+def _in_options(plan: ferry.Plan, command: hints.Command) -> str:
+    """The text of a plan, whose advice names options."""
+    if not plan.advice:
+        return str(plan)
+    return str(plan).replace(plan.advice, hints.in_options(plan.advice, command))

@@ -55,7 +55,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
         description=DESCRIPTION,
         epilog=EPILOGUE,
     )
-    command.add_argument("file", metavar="FILE")
+    command.add_argument("file", metavar="FILE", help="the file")
     add_source_options(command)
     add_selection(command, "shared memory")
     command.add_argument(

@@ -18,8 +18,8 @@ PROGRESS_BAR_CHARS = 24
 class Terminal:
     """Standard output for results, standard error for errors, notes and progress."""
 
-    def __init__(self, *, json: bool = False) -> None:
-        self.json = json
+    def __init__(self, *, json: bool = False, command: hints.Command | None = None) -> None:
+        self.json, self.command = json, command or hints.Command()
         self._drawn_at = 0.0
         self._is_drawn = False
 
@@ -42,11 +42,11 @@ class Terminal:
     def error(self, error: BaseException | str, *, hint: str | None = None) -> None:
         """Prints an error in one line, and its hint in another."""
         self.clear_line()
-        fact, _, own_hint = str(error).partition("\nhint: ")
+        fact = str(error).partition("\nhint: ")[0]
         fact = clean(" ".join(fact.split())) or type(error).__name__
         label = "\x1b[31merror:\x1b[0m" if _supports_colours(sys.stderr) else "error:"
         sys.stderr.write(f"{label} {fact}\n")
-        if shown := (hints.advice(error) or own_hint or hint or ""):
+        if shown := (hints.advice(error, self.command) or hint or ""):
             sys.stderr.write(f"hint: {clean(shown)}\n")
         sys.stderr.flush()
 

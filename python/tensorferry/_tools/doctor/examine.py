@@ -22,6 +22,7 @@ from tensorferry._tools.doctor.findings import (
     Pinned,
     State,
 )
+from tensorferry._tools.doctor.orders import Order, known_orders
 from tensorferry._tools.doctor.processes import Finding, ProbeCall, ProcessExit
 from tensorferry._tools.doctor.report import Report
 from tensorferry._tools.doctor.verify import Progress, Verifier
@@ -41,7 +42,8 @@ def examine(
     """Runs all checks and returns the report."""
     start = time.monotonic()
     max_processes = min(machine.cores(), MAX_PROCESSES)
-    driver, frameworks = _probe_frameworks(names, timeout, max_processes, progress)
+    orders = known_orders(names)
+    driver, frameworks = _probe_frameworks(names, orders, timeout, max_processes, progress)
     report = Report(
         machine=_machine(),
         dtype=dtype,
@@ -49,14 +51,15 @@ def examine(
         frameworks=frameworks,
         pinned=_pinned(frameworks, timeout, progress),
     )
-    cells = matrix.cells([one for one in frameworks if one.state == "works"])
+    works = [one for one in frameworks if one.state == "works"]
     verifier = Verifier(dtype, timeout, max_processes, progress)
-    report.cells = verifier.verify(cells)
+    usable = {one.name for one in works}
+    orders = [order for order in orders if {order.framework, order.second} <= usable]
+    report.cells = verifier.verify(matrix.cells(works), orders)
     report.conflicts = verifier.conflicts
     # SciPy's sparse arrays are tested with other frameworks.
     listed = {*names, "scipy"}
     report.fast_paths = [path for path in verifier.fast_paths if path.framework in listed]
-    verifier.try_orders([one.name for one in frameworks if one.state == "works"])
     report.import_orders = verifier.orders
     report.seconds = time.monotonic() - start
     return report
@@ -78,14 +81,31 @@ def _machine() -> Machine:
 
 
 def _probe_frameworks(
-    names: Sequence[str], timeout: float, max_processes: int, progress: Progress
+    names: Sequence[str],
+    orders: Sequence[Order],
+    timeout: float,
+    max_processes: int,
+    progress: Progress,
 ) -> tuple[Driver, list[Framework]]:
-    """Probes the driver and each framework, each in its own process."""
+    """Probes the driver and each framework, each in its own process.
+
+    The process of a framework then tries the first import order that begins with it.
+    """
     calls = [ProbeCall("driver")]
-    calls += [ProbeCall("framework", (name, FRAMEWORKS[name].module)) for name in names]
+    tried: dict[ProbeCall, Order] = {}
+    for name in names:
+        order = next((one for one in orders if one.second == name), None)
+        after = order.task.modules[1:] if order else []
+        arguments = (name, FRAMEWORKS[name].module, json.dumps(after))
+        calls.append(ProbeCall("framework", arguments))
+        if order is not None:
+            tried[calls[-1]] = order
     findings: dict[ProbeCall, dict[str, Finding]] = {call: {} for call in calls}
 
     def on_finding(call: ProbeCall, finding: Finding) -> None:
+        if call in tried and "devices" in findings[call]:
+            tried[call].task.record(finding)  # the framework alone has been examined
+            return
         findings[call][finding.pop("kind")] = finding
         remaining = [
             one.arguments[0]
@@ -96,6 +116,9 @@ def _probe_frameworks(
 
     progress(0, len(names), f"importing {', '.join(names)}")
     exits = processes.run_probes(calls, on_finding, timeout=timeout, max_processes=max_processes)
+    for call, exit in zip(calls, exits, strict=True):
+        if call in tried and "devices" in findings[call]:
+            tried[call].was_tried, tried[call].task.exit = True, exit
     results = [(findings[call], exit) for call, exit in zip(calls, exits, strict=True)]
     driver = _driver(*results[0])
     return driver, [_framework(name, *one) for name, one in zip(names, results[1:], strict=True)]

@@ -142,6 +142,15 @@ class Conflict:
     """An order in which they can be imported together, if there is one."""
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A problem, a warning or a notice."""
+
+    fact: str
+    hint: str | None = None
+    where: tuple[str, ...] = ()
+
+
 PathState = Literal["unused", "active", "disabled", "missing", "failed"]
 
 

@@ -47,8 +47,12 @@ def _limit_side_effects() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def framework(report: Report, name: str, module: str) -> None:
-    """Reports whether a framework is installed and imports, and its devices."""
+def framework(report: Report, name: str, module: str, modules: str = "[]") -> None:
+    """Reports whether a framework is installed and imports, and its devices.
+
+    Then imports other modules, which may end the process: a framework that was imported alone is
+    the start of such an order, so it is not imported once more in a process of its own.
+    """
     if not is_installed(module):
         report("absent")
         return
@@ -60,6 +64,7 @@ def framework(report: Report, name: str, module: str) -> None:
     from tensorferry._tools.doctor.devices import devices
 
     report("devices", **devices(name, imported))
+    load(report, modules)
 
 
 def is_installed(module: str) -> bool:

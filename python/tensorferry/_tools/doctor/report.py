@@ -14,18 +14,11 @@ from tensorferry._tools.doctor.findings import (
     ImportOrder,
     Machine,
     Pinned,
+    Problem,
     Result,
 )
+from tensorferry._tools.doctor.versions import warning
 from tensorferry.framework_register import FRAMEWORKS
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A problem, or a notice."""
-
-    fact: str
-    hint: str | None = None
-    where: tuple[str, ...] = ()
 
 
 @dataclass
@@ -70,6 +63,18 @@ class Report:
         return found + [Problem(*said, tuple(cells)) for said, cells in where.items()]
 
     @property
+    def warnings(self) -> list[Problem]:
+        """What works here, and may fail: untested versions, and imports that end the process."""
+        installed = [one for one in self.frameworks if one.state != "absent"]
+        found = [warning(one.name, one.version) for one in installed]
+        found += [
+            Problem(order.fact, order.hint)
+            for order in self.import_orders
+            if order.fact and order.state != "works"
+        ]
+        return [one for one in found if one is not None]
+
+    @property
     def notices(self) -> list[Problem]:
         """What works, but could work better."""
         found = []
@@ -85,7 +90,11 @@ class Report:
             for framework in self._without_gpu()
             if not framework.for_cuda
         ]
-        found += [Problem(order.fact, order.hint) for order in self.import_orders if order.fact]
+        found += [
+            Problem(order.fact, order.hint)
+            for order in self.import_orders
+            if order.fact and order.state == "works"
+        ]
         found += [
             Problem(
                 f"the fast path {path.name} failed its probe: {path.reason}",
@@ -138,5 +147,6 @@ class Report:
             "import_orders": [dataclasses.asdict(order) for order in self.import_orders],
             "fast_paths": [dataclasses.asdict(path) for path in self.fast_paths],
             "problems": [dataclasses.asdict(problem) for problem in self.problems],
+            "warnings": [dataclasses.asdict(warning) for warning in self.warnings],
             "notices": [dataclasses.asdict(notice) for notice in self.notices],
         }

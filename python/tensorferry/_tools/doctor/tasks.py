@@ -27,12 +27,17 @@ class Task:
     exit: ProcessExit = field(default_factory=lambda: ProcessExit("done"))
 
     @property
+    def modules(self) -> list[tuple[str, str]]:
+        """What it imports: names, and their modules."""
+        # An import order may name a module that a framework imports, such as Triton.
+        return [
+            (name, FRAMEWORKS[name].module if name in FRAMEWORKS else name) for name in self.names
+        ]
+
+    @property
     def call(self) -> ProbeCall:
         """The probe that runs the task."""
-        # An import order may name a module that a framework imports, such as Triton.
-        modules = json.dumps(
-            [(name, FRAMEWORKS[name].module if name in FRAMEWORKS else name) for name in self.names]
-        )
+        modules = json.dumps(self.modules)
         if not self.cells:
             return ProbeCall("load", (modules,))
         wanted = [dataclasses.astuple(cell) for cell in self.cells]

@@ -9,14 +9,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tensorferry._native import _import_orders
-from tensorferry._tools.doctor import processes
+from tensorferry._tools.doctor import orders, processes
 from tensorferry._tools.doctor.fast_paths import merge
-from tensorferry._tools.doctor.findings import Cell, Conflict, FastPath, ImportOrder, Result, State
-from tensorferry._tools.doctor.probe import is_installed
+from tensorferry._tools.doctor.findings import Cell, Conflict, FastPath, ImportOrder, Result
+from tensorferry._tools.doctor.orders import Order
 from tensorferry._tools.doctor.processes import Finding, ProbeCall
 from tensorferry._tools.doctor.tasks import Task
-from tensorferry.framework_register import TENSOR_FRAMEWORKS
+from tensorferry.framework_register import FRAMEWORKS, TENSOR_FRAMEWORKS
 
 Progress = Callable[[int, int, str], object]
 
@@ -33,48 +32,54 @@ class Verifier:
     conflicts: list[Conflict] = field(default_factory=list)
     orders: list[ImportOrder] = field(default_factory=list)
     fast_paths: list[FastPath] = field(default_factory=list)
+    imported: list[str] = field(default_factory=list)
+    """What one process has imported, in this order."""
     total: int = 0
 
-    def verify(self, cells: Sequence[Cell]) -> dict[Cell, Result]:
-        """The result of each cell."""
+    def verify(self, cells: Sequence[Cell], known: Sequence[Order] = ()) -> dict[Cell, Result]:
+        """The result of each cell; tries the import orders beside it."""
         self.total = len(cells)
         names = _in_order({name for cell in cells for name in (cell.source, cell.target)})
-        crashed = self._verify_together(cells, names)
+        crashed = self._verify_together(cells, names, known)
+        self._try_orders(known)
         self._verify_pairs([cell for cell in cells if cell not in self.results or cell == crashed])
         return {cell: self.results[cell] for cell in cells}
 
-    def _verify_together(self, cells: Sequence[Cell], names: list[str]) -> Cell | None:
+    def _verify_together(
+        self, cells: Sequence[Cell], names: list[str], known: Sequence[Order]
+    ) -> Cell | None:
         """Converts cells in one process; returns the cell that crashed it, to be tried again."""
+        beside = [order.task for order in known if not order.was_tried]
+        names = orders.with_modules(names, known)
         while wanted := [cell for cell in cells if {cell.source, cell.target} <= set(names)]:
             task = Task(names, wanted, self.dtype)
-            self._run([task])
+            self._run([task, *beside])
+            beside = []
             if task.importing is None:
+                self.imported = names
                 self.orders.append(ImportOrder(tuple(names), "works"))
                 if task.converting is not None:
                     self._record(task.converting, task.failed_result)
                 return task.converting if len(names) > 2 else None
-            self._find_conflict(task)
-            names = [name for name in names if name != task.importing]
+            frameworks = [name for name in names if name in FRAMEWORKS]
+            if frameworks == names:
+                self._find_conflict(task)
+                frameworks.remove(task.importing)
+            names = frameworks  # modules that are no frameworks are left out first
+        self._run(beside)
         return None
 
-    def try_orders(self, names: Sequence[str]) -> None:
-        """Tries the import orders that are known to crash a process, and the reverse orders.
-
-        Only known pairs are tried: all pairs of frameworks in both orders would take minutes.
-        """
-        wrong = [
-            Task([second, first])
-            for first, second, framework, _ in _import_orders()
-            if {framework, second} <= set(names) and is_installed(first)
-        ]
-        self._run(wrong)
-        reversed_tasks = {task.call: Task(task.names[::-1]) for task in wrong if not task.is_done}
-        self._run(list(reversed_tasks.values()))
-        for task in wrong:
-            reverse = reversed_tasks.get(task.call)
-            self.orders.append(_import_order(task, reverse))
-            if reverse is not None and reverse.is_done:
-                self.orders.append(ImportOrder(tuple(reverse.names), "works"))
+    def _try_orders(self, known: Sequence[Order]) -> None:
+        """Records the orders, and tries the reverse of those that fail, unless it is known."""
+        reverse = {
+            (order.first, order.second): Task([order.first, order.second])
+            for order in known
+            if not order.task.is_done and not orders.are_in_order(order, self.imported)
+        }
+        self._run(list(reverse.values()))
+        for order in known:
+            task = reverse.get((order.first, order.second))
+            self.orders += orders.findings(order, reverse_works=task is None or task.is_done)
 
     def _verify_pairs(self, cells: Sequence[Cell]) -> None:
         """Converts each pair in its own process, and in a new process after each crash."""
@@ -154,21 +159,6 @@ def _conflict(task: Task, reverse: Task | None = None) -> Conflict:
         hint = f"import {last} before {first}, which works, or use them in separate processes"
         return Conflict(names, task.failure, hint, tuple(reverse.names))
     return Conflict(names, task.failure, "use them in separate processes")
-
-
-def _import_order(task: Task, reverse: Task | None) -> ImportOrder:
-    second, first = task.names
-    names = tuple(task.names)
-    if reverse is None:
-        fact = f"importing {first} after {second} works here, but ferry.to refuses it"
-        return ImportOrder(names, "works", fact, f'write "import {first}" before the call')
-    state: State = "fails" if task.error else "crashes"
-    if task.exit.kind == "hang":
-        state = "hangs"
-    hint = "use them in separate processes"
-    if reverse.is_done:
-        hint = f"import {first} before {second}, which works here"
-    return ImportOrder(names, state, task.failure, hint)
 
 
 def _in_order(names: set[str]) -> list[str]:

@@ -62,7 +62,7 @@ def legend() -> Html:
         element("ul", *drawn, class_="signs"),
         element(
             "p",
-            "Sharing moves no bytes: its bandwidth is the size divided by the time of the call. "
+            "A share moves no byte: it has a time and no bandwidth. "
             "Point at a size to see its values in the table; select a method there to follow it.",
             class_="notes",
         ),

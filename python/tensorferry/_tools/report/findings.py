@@ -1,15 +1,17 @@
 """The sentences of the report: the headline, and the findings of each group and its plots."""
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
+from tensorferry._tools.bench import results
 from tensorferry._tools.report import scale
 from tensorferry._tools.report.groups import Comparison, Group, Row
 from tensorferry._tools.report.markup import Html, code, join
 
 
 def headline(groups: Sequence[Group]) -> str:
-    """The finding of the whole report, as a sentence."""
+    """The finding of the whole report, as a sentence: the median, not the best or the range."""
     measured = [group for group in groups if group.ours]
     if not measured:
         return "ferry.to was not measured."
@@ -20,10 +22,36 @@ def headline(groups: Sequence[Group]) -> str:
     else:
         of_all = scale.NO_BREAK_SPACE.join((str(sharing or "none"), "of", str(len(measured))))
         shares = f"{of_all} conversions {'shares' if sharing == 1 else 'share'} memory"
-    speed = against([one for group in groups for one in group.comparisons])
-    if not speed:
+    comparisons = [one for group in groups for one in group.comparisons]
+    if not comparisons:
         return f"No native method was measured; {shares}."
-    return f"ferry.to {speed} the best native method; {shares}."
+    start = "ferry.to" if len(comparisons) == 1 else "In the median, ferry.to"
+    speed = _speed(statistics.median(one.ratio for one in comparisons))
+    return f"{start} {speed} the best native method; {shares}."
+
+
+def _speed(ratio: float) -> str:
+    """The speed for one ratio: `is 33 times as fast as`."""
+    if scale.ratio(ratio) in ("1.0", "0.99", "1.00"):
+        return "is as fast as"
+    if ratio < 1:
+        return f"takes {scale.ratio(1 / ratio)} times as long as"
+    return f"is {scale.ratio(ratio)} times as fast as"
+
+
+def span(groups: Sequence[Group]) -> str:
+    """The range of the ratios, as a sentence; empty for fewer than two."""
+    ratios = [one.ratio for group in groups for one in group.comparisons]
+    if len(ratios) < 2:
+        return ""
+    ends = scale.between(scale.ratio(min(ratios)), scale.ratio(max(ratios)))
+    return f"The ratios range from {ends}." if " to " in ends else ""
+
+
+def rule(groups: Sequence[Group]) -> str:
+    """The rule by which a comparison is ahead, level or behind."""
+    comparisons = (one for group in groups for one in group.comparisons)
+    return results.rule(has_intervals=all(one.native.interval for one in comparisons))
 
 
 def against(comparisons: Sequence[Comparison]) -> str:
@@ -46,11 +74,9 @@ def tally(groups: Sequence[Group]) -> str:
         return ""
     if count == 1:
         return f"In the only comparison, ferry.to is {next(iter(verdicts))}."
-    counts = [
-        f"{verdict} in {'all' if verdicts[verdict] == count else verdicts[verdict]}"
-        for verdict in ("ahead", "level", "behind")
-        if verdicts[verdict]
-    ]
+    if count in verdicts.values():
+        return f"In all {count} comparisons, ferry.to is {next(iter(verdicts))}."
+    counts = [f"{verdict} in {verdicts[verdict] or 'none'}" for verdict in results.VERDICTS]
     return f"Of {count} comparisons, ferry.to is {listed(counts)}."
 
 
@@ -74,7 +100,10 @@ def description(group: Group, measure: str) -> str:
     """The description of a plot for screen readers."""
     lines = []
     for series in group.series:
-        first, last = series.rows[0], series.rows[-1]
+        rows = [row for row in series.rows if measure == "time" or row.moves_bytes]
+        if not rows:
+            continue
+        first, last = rows[0], rows[-1]
         shown = f"{series.method}: {value(first, measure)} at {scale.size(first.bytes)}"
         if last is not first:
             shown += f", {value(last, measure)} at {scale.size(last.bytes)}"
@@ -94,7 +123,7 @@ def column(group: Group, measure: str, size: int) -> str:
     lines += [
         f"{value(row, measure)}  {row.method}"
         for row in sorted(group.drawn, key=lambda row: row.time)
-        if row.bytes == size
+        if row.bytes == size and (measure == "time" or row.moves_bytes)
     ]
     return "\n".join(lines)
 

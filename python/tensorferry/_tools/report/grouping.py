@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorferry as ferry
-from tensorferry._tools.bench.results import FORMAT
+from tensorferry._tools.bench.results import FORMAT, Interval
 from tensorferry._tools.report.groups import Conversion, Group, Limit, Row, Series
 
 KEYS = ("source", "target", "source_device", "target_device", "dtype", "layout")
@@ -69,6 +69,7 @@ def _row(number: int, raw: Mapping[str, Any]) -> tuple[Conversion, Row]:
         extra_bytes=raw.get("extra_bytes"),
         checked=bool(raw.get("checked", True)),
         error=None if error is None else str(error),
+        interval=_interval(raw),
     )
     return Conversion(*(str(raw[key]) for key in KEYS)), row
 
@@ -76,6 +77,12 @@ def _row(number: int, raw: Mapping[str, Any]) -> tuple[Conversion, Row]:
 def _positive(value: Any) -> float | None:
     number = float(value) if isinstance(value, int | float) else math.nan
     return number if math.isfinite(number) and number > 0 else None
+
+
+def _interval(raw: Mapping[str, Any]) -> Interval | None:
+    """The interval of a ratio, if it was measured."""
+    low, ratio, high = (_positive(raw.get(key)) for key in ("ratio_low", "ratio", "ratio_high"))
+    return None if low is None or ratio is None or high is None else (low, ratio, high)
 
 
 def _number_methods(

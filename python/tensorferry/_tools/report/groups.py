@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
-from tensorferry._tools.bench.results import verdict
+from tensorferry._tools.bench import results
 from tensorferry.framework_register import title
 
 
@@ -24,6 +24,8 @@ class Row:
     extra_bytes: int | None
     checked: bool
     error: str | None
+    interval: results.Interval | None = None
+    """The ratio of the times, ours to this native method, and its confidence interval."""
 
     @property
     def is_drawn(self) -> bool:
@@ -37,8 +39,13 @@ class Row:
         return self.seconds
 
     @property
+    def moves_bytes(self) -> bool:
+        """Whether it has a bandwidth: a share moves no byte, whatever its size."""
+        return self.shares is not True
+
+    @property
     def rate(self) -> float:
-        """Bytes per second, for a row that is drawn."""
+        """Bytes per second, for a row that is drawn and moves bytes."""
         return self.bytes / self.time
 
     @property
@@ -87,14 +94,26 @@ class Comparison:
         return self.ours.bytes
 
     @property
+    def interval(self) -> results.Interval:
+        """The ratio of the times, ours to native, between the ends of its interval."""
+        if self.native.interval is not None:
+            return self.native.interval
+        times = (
+            {"low": low, "seconds": row.time, "high": high}
+            for row in (self.ours, self.native)
+            for low, high in (row.quartiles,)
+        )
+        return results.ratio_interval(*times)
+
+    @property
     def ratio(self) -> float:
         """How many times as fast `ferry.to` is."""
-        return self.native.time / self.ours.time
+        return 1 / self.interval[1]
 
     @property
     def verdict(self) -> str:
         """The verdict: ahead, behind or level."""
-        return verdict(self.ours.quartiles, self.native.quartiles)
+        return results.verdict(self.interval)
 
 
 @dataclass(frozen=True)
@@ -146,6 +165,11 @@ class Group:
         """Every row that the plots show."""
         return [row for series in self.series for row in series.rows]
 
+    @property
+    def moves_bytes(self) -> bool:
+        """Whether any method moves bytes, and so has a bandwidth."""
+        return any(row.moves_bytes for row in self.drawn)
+
     @cached_property
     def sizes(self) -> list[int]:
         """The sizes that the plots show, in rising order."""
@@ -172,7 +196,11 @@ class Group:
     def against_native(self, row: Row) -> float | None:
         """How many times as fast as the best native method a row is."""
         native = self._fastest(row.bytes, ours=False)
-        return native.time / row.time if native else None
+        if native is None:
+            return None
+        if row is self._fastest(row.bytes, ours=True):
+            return Comparison(row, native).ratio
+        return native.time / row.time
 
     def _fastest(self, size: int, *, ours: bool) -> Row | None:
         rows = [row for row in self.drawn if row.bytes == size and row.ours == ours]

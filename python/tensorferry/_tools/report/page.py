@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tensorferry._tools.bench import load
 from tensorferry._tools.report import bundles, controls, findings, scale, style, tables
 from tensorferry._tools.report.groups import Group
 from tensorferry._tools.report.markup import Html, code, element, join
@@ -34,7 +35,11 @@ def page(result: Mapping[str, Any], groups: Sequence[Group]) -> str:
     )
     machine = result.get("machine") or {}
     shows_ratios = any(group.comparisons for group in groups)
-    parts: list[object] = [_header(finding, groups, machine)]
+    parts: list[object] = [
+        _header(finding, groups, machine),
+        _warning(result),
+        _contents(len(groups), shows_ratios=shows_ratios),
+    ]
     if shows_ratios:
         glance = element("h2", "Overview", id="glance")
         parts.append(
@@ -73,14 +78,51 @@ def _header(finding: str, groups: Sequence[Group], machine: Mapping[str, Any]) -
     sizes = sorted({size for group in groups for size in group.sizes})
     endpoints = scale.between(*(scale.size(sizes[end]) for end in (0, -1))) if sizes else ""
     span = f" {'from' if len(sizes) > 1 else 'at'} {endpoints}" if sizes else ""
-    tally = findings.tally(groups)
+    spread = " ".join(filter(None, (findings.span(groups), findings.tally(groups))))
     return element(
         "header",
         element("p", "tensorferry bench", class_="eyebrow"),
         element("h1", Html(headline)),
-        element("p", f"{tally} Measured{span} on {where}.".strip(), class_="lede"),
+        element("p", f"{spread} Measured{span} on {where}.".strip(), class_="lede"),
         class_="top",
     )
+
+
+def _warning(result: Mapping[str, Any]) -> Html:
+    """The signs that the machine was busy, before any figure is believed."""
+    found = load.signs(result)
+    if not found:
+        return Html("")
+    return element(
+        "p",
+        element("b", "The machine was busy, so the ratios are doubtful: "),
+        f"{load.join_signs(found)}. Repeat the measurement on an idle machine.",
+        class_="busy",
+        role="note",
+    )
+
+
+def _contents(count: int, *, shows_ratios: bool) -> Html:
+    """The table of contents."""
+    links = [("plots", "Time and bandwidth by size"), ("machine", "Machine and versions")]
+    if shows_ratios:
+        links = [
+            ("glance", "Overview"),
+            links[0],
+            ("ratios", "Ratios: ahead, level, behind"),
+            links[1],
+        ]
+    entries = (
+        element(
+            "li",
+            element("a", title, href=f"#{target}"),
+            element("span", f" {count} conversion{'s' * (count != 1)}", class_="tags")
+            if target == "plots"
+            else "",
+        )
+        for target, title in links
+    )
+    return element("nav", element("ol", *entries), class_="contents", aria_label="Contents")
 
 
 def _plots(groups: Sequence[Group], facets: Sequence[controls.Facet]) -> Html:

@@ -53,6 +53,11 @@ BANDWIDTH = Measure(
 MEASURES = (TIME, BANDWIDTH)
 
 
+def has_value(row: Row, measure: Measure) -> bool:
+    """Whether a row has a value of a measure."""
+    return measure is TIME or row.moves_bytes
+
+
 @dataclass(frozen=True)
 class Axes:
     """The two axes of a plot."""
@@ -102,6 +107,7 @@ def _axes(group: Group, measure: Measure) -> Axes:
     values = [
         measure.value(row.bytes, seconds)
         for row in group.drawn
+        if has_value(row, measure)
         for seconds in (row.time, *row.quartiles)
     ]
     if group.limit:
@@ -145,7 +151,7 @@ def _line(series: Series, axes: Axes) -> Html:
             x2=percent(axes.x(second.bytes)),
             y2=f"{axes.y(second.bytes, second.time):.1f}",
         )
-        for first, second in pairwise(series.rows)
+        for first, second in pairwise(row for row in series.rows if has_value(row, axes.measure))
     ]
     return element(
         "g",
@@ -167,7 +173,7 @@ def _column(group: Group, axes: Axes, number: int) -> Html:
         _marker(series, row, axes)
         for series in group.series
         for row in series.rows
-        if row.bytes == sizes[number]
+        if row.bytes == sizes[number] and has_value(row, axes.measure)
     ]
     x = percent(here)
     return element(
@@ -246,7 +252,11 @@ def _label_position(
         point
         for series in group.series
         for point in _along(
-            [(axes.x(row.bytes), axes.y(row.bytes, row.time)) for row in series.rows]
+            [
+                (axes.x(row.bytes), axes.y(row.bytes, row.time))
+                for row in series.rows
+                if has_value(row, axes.measure)
+            ]
         )
     ]
 
@@ -277,6 +287,8 @@ def _label_position(
 
 def _along(line_points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Closely spaced points on the segments of a line."""
+    if not line_points:
+        return []
     parts = max(1, 40 // len(line_points))
     between = [
         (x1 + part / parts * (x2 - x1), y1 + part / parts * (y2 - y1))
@@ -286,8 +298,14 @@ def _along(line_points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [*between, line_points[-1]]
 
 
+def _which(group: Group, measure: Measure) -> str:
+    """The methods that a plot shows, if it does not show all."""
+    shows_all = all(has_value(row, measure) for row in group.drawn)
+    return "" if shows_all else " of the methods that copy"
+
+
 def plots(group: Group) -> Html:
-    """Both plots of a group, as figures with captions."""
+    """The plots of a group, as figures with captions; of times only, if no method moves bytes."""
     return join(
         *(
             element(
@@ -295,11 +313,12 @@ def plots(group: Group) -> Html:
                 element(
                     "figcaption",
                     element("b", measure.caption),
-                    element("span", " by size, " + measure.better),
+                    element("span", f" by size{_which(group, measure)}, {measure.better}"),
                 ),
                 plot(group, measure),
                 class_=measure.name,
             )
             for measure in MEASURES
+            if measure is TIME or group.moves_bytes
         )
     )

@@ -126,6 +126,11 @@ def ratio(value: float) -> str:
     return f"1/{figure(1 / value, 2)}"
 
 
+def precise_ratio(value: float) -> str:
+    """A ratio with three digits near 1, where two would hide the difference: 0.985, 1.03, 9.8."""
+    return figure(value, 3) if 0.9 <= value < 1.1 else ratio(value)
+
+
 def times(value: float) -> str:
     """A ratio with the multiplication sign."""
     return ratio(value) + TIMES_SIGN

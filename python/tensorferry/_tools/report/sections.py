@@ -109,7 +109,7 @@ def _entry(group: Group, series: Series, name: str, sizes: Sequence[int]) -> Htm
     )
     rows = [series.at(count) for count in sizes]
     times = [_cell(scale.duration(row.time) if row else "", n, sizes) for n, row in enumerate(rows)]
-    rates = [_cell(scale.rate(row.rate) if row else "", n, sizes) for n, row in enumerate(rows)]
+    rates = [_cell(_rate(row) if row else "", n, sizes) for n, row in enumerate(rows)]
     ratios = [
         _cell(times_native(group, row) if row else "", n, sizes) for n, row in enumerate(rows)
     ]
@@ -127,6 +127,11 @@ def times_native(group: Group, row: Row) -> str:
     """How many times as fast as the best native method; empty without a native method."""
     times = group.against_native(row)
     return "" if times is None else scale.times(times)
+
+
+def _rate(row: Row) -> str:
+    """The bandwidth of a row; empty for a share, which moves no byte."""
+    return scale.rate(row.rate) if row.moves_bytes else ""
 
 
 def _cell(text: str, number: int, sizes: Sequence[int]) -> Html:
@@ -185,7 +190,7 @@ def _line(group: Group, row: Row) -> Html:
         scale.size(row.bytes),
         scale.duration(row.time),
         scale.between(scale.duration(low), scale.duration(high)),
-        scale.rate(row.rate),
+        _rate(row),
         times_native(group, row),
         share if row.checked else f"{share}, values not checked",
         extra,

@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tensorferry._tools.report import scale
+from tensorferry._tools.report import findings, scale
 from tensorferry._tools.report.bundles import MAX_SEPARATE_GROUPS, details, varying_details
 from tensorferry._tools.report.controls import Facet, classes
 from tensorferry._tools.report.groups import Comparison, Group, framework
@@ -67,8 +67,9 @@ def ratios(groups: Sequence[Group], facets: Sequence[Facet]) -> Html:
         element("h2", "Ratios", id="ratios"),
         element(
             "p",
-            "▲ ahead, ▼ behind, = level: the interquartile ranges overlap. "
-            "If ferry.to was measured in several ways, the fastest counts.",
+            element("b", "▲ ahead, = level, ▼ behind. "),
+            findings.rule(groups),
+            " If ferry.to was measured in several ways, the fastest counts.",
             class_="notes",
         ),
         whole,
@@ -84,7 +85,7 @@ def _ratio(one: Comparison | None) -> Html:
     sign = element("span", VERDICT_SIGNS[one.verdict], class_="verdict", aria_hidden="true")
     return element(
         "span",
-        scale.ratio(one.ratio),
+        scale.precise_ratio(one.ratio),
         " ",
         sign,
         screen_reader_text(one.verdict),
