@@ -74,7 +74,7 @@ def test_a_folded_list_opens(browser, cards, name):
     visit(browser, (cards / f"{name}.html").as_uri())
     details = every(browser, "details")
     assert details
-    item = details[0].find_element("css selector", "div code")
+    item = details[0].find_element("css selector", "details > div code")
     assert not item.is_displayed()
     details[0].find_element("css selector", "summary").click()
     assert item.is_displayed()
