@@ -73,7 +73,7 @@ def test_safetensors(tmp_path, dtype, shape):
     ferry.save(path, {"a": x, "b": [x]}, metadata={"by": "us"})
     with safetensors.safe_open(path, "pt") as file:
         assert sorted(file.keys()) == ["a", "b.0"]
-        assert file.metadata() == {"by": "us"}
+        assert file.metadata() == {"by": "us", "tensorferry.tree": '{"a":"$","b":["$"]}'}
         found = file.get_tensor("b.0")
     assert str(found.dtype) == f"torch.{dtype}"
     assert tuple(found.shape) == shape
@@ -99,7 +99,9 @@ def test_safetensors_with_an_index(tmp_path):
     path = tmp_path / "model.safetensors.index.json"
     ferry.save(path, tree, shard_bytes=1000, metadata={"by": "us"})
     index = json.loads(path.read_text())
-    assert index["metadata"] == {"by": "us", "total_size": sum(x.nbytes for x in tree.values())}
+    total = sum(x.nbytes for x in tree.values())
+    expected = {"by": "us", "tensorferry.tree": '"$names"', "total_size": total}
+    assert index["metadata"] == expected
     assert list(index["weight_map"]) == list(tree)
     files = sorted(set(index["weight_map"].values()))
     count = len(files)

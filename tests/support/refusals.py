@@ -59,6 +59,17 @@ def refused_everywhere(
     return error
 
 
+def fact_and_hint(error: BaseException) -> tuple[str, str]:
+    """The two lines of an error's message, of which the second is a hint."""
+    assert isinstance(error, ferry.FerryError), repr(error)
+    fact, _, hint = str(error).partition("\nhint: ")
+    assert fact
+    assert "\n" not in fact, fact
+    assert hint == error.hint
+    assert hint
+    return fact, hint
+
+
 def check_words(error: ferry.FerryError) -> None:
     """Checks that the message is two short lines without internals."""
     text = str(error)

@@ -29,16 +29,23 @@ pub(crate) fn invalid_argument(fact: impl Into<String>, hint: HintKey) -> Error 
 /// A system call failed. `context` is the path, or the operation.
 pub(crate) fn io_error(context: &str, error: &io::Error) -> Error {
     let errno = error.raw_os_error();
+    let is_invalid_path = error.kind() == io::ErrorKind::InvalidInput;
     // Rust appends the number in parentheses; the error keeps it separately.
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let error = Error::new(ErrorKind::Io, format!("{context}: {text}")).with_errno(errno);
     match errno {
-        Some(libc::ENOENT) => error.with_hint(hints::CHECK_PATH),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP) => {
+            error.with_hint(hints::CHECK_PATH)
+        }
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => error.with_hint(hints::CHECK_PERMISSIONS),
         Some(libc::ENOSPC | libc::EDQUOT) => error.with_hint(hints::FREE_DISK_SPACE),
         Some(libc::EMFILE | libc::ENFILE) => error.with_hint(hints::CLOSE_FILES),
-        _ => error,
+        Some(libc::EFBIG) => error.with_hint(hints::RAISE_FILE_SIZE_LIMIT),
+        Some(libc::EISDIR) => error.with_hint(hints::PASS_REGULAR_FILE),
+        // A path that the system was never asked for, because it contains a NUL byte.
+        None if is_invalid_path => error.with_hint(hints::CHECK_PATH),
+        _ => error.with_hint(hints::CHECK_FILE_SYSTEM),
     }
 }
 
@@ -105,5 +112,15 @@ mod tests {
         let error = io_error("open x", &io::Error::from_raw_os_error(libc::ENOENT));
         assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::ENOENT)));
         assert_eq!(error.fact(), "open x: No such file or directory");
+    }
+
+    #[test]
+    fn every_io_error_has_a_hint() {
+        for errno in 1..133 {
+            assert!(io_error("x", &io::Error::from_raw_os_error(errno)).hint().is_some(), "{errno}");
+        }
+        for kind in [io::ErrorKind::InvalidInput, io::ErrorKind::Other, io::ErrorKind::UnexpectedEof] {
+            assert!(io_error("x", &io::Error::from(kind)).hint().is_some(), "{kind}");
+        }
     }
 }

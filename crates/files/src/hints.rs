@@ -26,6 +26,10 @@ tensorferry_core::hint_keys! {
     CHECK_PERMISSIONS = "files.check_permissions";
     /// The disk or the quota is full.
     FREE_DISK_SPACE = "files.free_disk_space";
+    /// A file would exceed the limit on file sizes.
+    RAISE_FILE_SIZE_LIMIT = "files.raise_file_size_limit";
+    /// The operating system refused a call for another reason.
+    CHECK_FILE_SYSTEM = "files.check_file_system";
     /// The process has too many open files.
     CLOSE_FILES = "files.close_files";
     /// A path is a folder, a pipe or a device.

@@ -168,6 +168,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memory_stats::memory_stats, module)?)?;
     module.add_function(wrap_pyfunction!(memory_stats::empty_cache, module)?)?;
     module.add_function(wrap_pyfunction!(trace::trace, module)?)?;
+    module.add_function(wrap_pyfunction!(reports::trips::_trips_text, module)?)?;
+    module.add_function(wrap_pyfunction!(reports::trips::_trips_html, module)?)?;
     module.add_function(wrap_pyfunction!(share::publish::publish, module)?)?;
     module.add_function(wrap_pyfunction!(share::attach::attach, module)?)?;
     module.add_function(wrap_pyfunction!(share::empty::empty_shared, module)?)?;

@@ -3,12 +3,25 @@
 import os
 from typing import Any
 
+from tensorferry._native import InvalidArgumentError
+
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+def decode_path(path: Any) -> str:
+    """A path as text."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"path is an object of type {type(path).__name__}, not a path"
+            "\nhint: pass a str or a pathlib.Path"
+        ) from None
 
 
 def format_of(path: Any, format: str | None) -> str:
     """The given format, or the one of the file's extension, which may be unknown."""
-    extension = os.path.splitext(os.fsdecode(path))[1][1:].lower()
+    extension = os.path.splitext(decode_path(path))[1][1:].lower()
     return format or {"bin": "raw", "json": "safetensors-index"}.get(extension, extension)
 
 

@@ -12,7 +12,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from tensorferry._native import File, InvalidArgumentError, UnsupportedDTypeError
-from tensorferry.files.formats import Path, format_of
+from tensorferry.files.formats import Path, decode_path, format_of
+from tensorferry.files.selection import select_names
+from tensorferry.files.trees import nest, rebuild
 
 if TYPE_CHECKING:
     from typing import Literal, TypedDict, Unpack, overload
@@ -38,14 +40,18 @@ if TYPE_CHECKING:
         stream: Any
         budget: int | None
 
-    class _LoadOptions(_Options, total=False):
+    class _NestedOptions(_Options, total=False):
         dtype: Any
         dialect: str | None
         max_decompressed_bytes: int | None
 
+    class _LoadOptions(_NestedOptions, total=False):
+        nested: Literal[False]
+
     # Whether `load` returns one tensor or a dict of tensors depends on the file. `names` or
-    # `format` may determine it; otherwise the result is Any. An Iterable of names may be one str,
-    # so only collections that cannot be a str count as several names.
+    # `format` may determine it; otherwise the result is Any. So it is for one str, which may be a
+    # name or a pattern. An Iterable of names may be one str, so only collections that cannot be a
+    # str count as several names.
     _Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]
     _SingleFormat = Literal["npy", "tensorproto"]
     _NamedFormat = Literal["npz", "safetensors", "safetensors-index"]
@@ -86,9 +92,10 @@ def inspect(
         >>> ferry.inspect(f"{folder}/x.npz").format
         'npz'
     """
-    name = os.fsdecode(path)
+    name = decode_path(path)
     options: dict[str, Any] = {"format": format, "dtype": dtype, "shape": _parse_shape(shape)}
-    options |= {"dialect": dialect, "max_decompressed_bytes": max_decompressed_bytes}
+    options |= {"dialect": dialect}
+    options |= {"max_decompressed_bytes": _parse_limit(max_decompressed_bytes)}
     while True:
         before = _identity(name)
         try:
@@ -103,7 +110,7 @@ def _identity(path: str) -> tuple[int, ...] | None:
     """Identifies the file that has this path now; None if it does not exist."""
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a path with a NUL byte is a ValueError
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
@@ -113,48 +120,22 @@ if TYPE_CHECKING:
     @overload
     def load(
         path: Path,
-        framework: NumpyName = "numpy",
+        framework: str | ModuleType = "numpy",
         *,
         names: str,
         format: str | None = None,
         **options: Unpack[_LoadOptions],
-    ) -> NumpyArray: ...
+    ) -> Any: ...
     @overload
     def load(
         path: Path,
-        framework: TorchName,
+        framework: str | ModuleType = "numpy",
         *,
-        names: str,
+        nested: Literal[True],
+        names: None = None,
         format: str | None = None,
-        **options: Unpack[_LoadOptions],
-    ) -> TorchTensor: ...
-    @overload
-    def load(
-        path: Path,
-        framework: JaxName,
-        *,
-        names: str,
-        format: str | None = None,
-        **options: Unpack[_LoadOptions],
-    ) -> JaxArray: ...
-    @overload
-    def load(
-        path: Path,
-        framework: PaddleName,
-        *,
-        names: str,
-        format: str | None = None,
-        **options: Unpack[_LoadOptions],
-    ) -> PaddleTensor: ...
-    @overload
-    def load(
-        path: Path,
-        framework: MlxName,
-        *,
-        names: str,
-        format: str | None = None,
-        **options: Unpack[_LoadOptions],
-    ) -> MlxArray: ...
+        **options: Unpack[_NestedOptions],
+    ) -> Any: ...
     @overload
     def load(
         path: Path,
@@ -224,8 +205,9 @@ if TYPE_CHECKING:
         framework: str | ModuleType = "numpy",
         *,
         names: str | Iterable[str] | None = None,
+        nested: bool = False,
         format: str | None = None,
-        **options: Unpack[_LoadOptions],
+        **options: Unpack[_NestedOptions],
     ) -> Any: ...
 
 
@@ -237,6 +219,7 @@ def load(
     dtype: Any = None,
     mmap: bool = True,
     names: str | Iterable[str] | None = None,
+    nested: bool = False,
     format: str | None = None,
     dialect: str | None = None,
     max_decompressed_bytes: int | None = None,
@@ -250,29 +233,38 @@ def load(
         device: The device of the results; a mapped file is read while it is uploaded to a GPU.
         dtype: The element type of the results.
         mmap: Whether to map the file into memory; it must not be truncated while tensors use it.
-        names: The names of the tensors to read; all by default. One name gives one tensor.
+        names: The tensors to read, by names and by patterns such as "layers.0.*" (`fnmatch`); all
+            by default. One name gives one tensor, one pattern a dict.
+        nested: Whether to return the tree that was saved. A safetensors file of `save` keeps it,
+            with its numbers and text. Other files give nested dicts by the dots in the names: a
+            list then is a dict with the keys "0", "1" and so on.
         format: The file's format; detected by default.
         dialect: The TensorProto message type, "onnx" or "tensorflow"; detected by default.
         max_decompressed_bytes: The maximum size of decompressed data, as for `inspect`.
         options: `copy`, `writable`, `stream` and `budget`, as for `to`.
 
     Returns:
-        One tensor for files that hold one (.npy, TensorProto) and for one name; otherwise a dict of
-        tensors by name.
+        One tensor for files that hold one (.npy, TensorProto) and for one name; with `nested` a
+        tree; otherwise a dict of tensors by name.
 
     Raises:
         FileFormatError: The file violates its format.
-        InvalidArgumentError: The file holds raw bytes; use `load_raw`.
+        InvalidArgumentError: The file has no tensor of that name, or holds raw bytes; use
+            `load_raw`.
         OSError: The file cannot be opened or read.
 
     Example:
         >>> ferry.save(f"{folder}/x.npy", np.arange(3))
         >>> ferry.load(f"{folder}/x.npy", "torch").tolist()
         [0, 1, 2]
+        >>> ferry.save(f"{folder}/m.npz", {"layers": [{"w": np.ones(2), "b": np.ones(1)}]})
+        >>> sorted(ferry.load(f"{folder}/m.npz", names="layers.0.*"))
+        ['layers.0.b', 'layers.0.w']
     """
+    name = decode_path(path)
     if format_of(path, format) == "raw":
         raise InvalidArgumentError(
-            f"{os.fsdecode(path)} holds raw bytes without a type and a shape"
+            f"{name} holds raw bytes without a type and a shape"
             "\nhint: write ferry.load_raw(path, framework, dtype=..., shape=...)"
         )
     limits: dict[str, Any] = {"dialect": dialect, "max_decompressed_bytes": max_decompressed_bytes}
@@ -284,22 +276,30 @@ def load(
         # A type that the file cannot name may be the requested one.
         file = inspect(path, format=format, dtype=dtype, **limits)
     options |= {"device": device, "dtype": dtype}
+    if nested and names is not None:
+        raise InvalidArgumentError(
+            f"{name}: nested=True loads the whole tree, and names= selects tensors"
+            "\nhint: pass only one of the two"
+        )
     if file.is_single:
         if names is not None:
             raise InvalidArgumentError(
-                f"{os.fsdecode(path)} holds one tensor without a name\nhint: leave names out"
+                f"{name} holds one tensor without a name\nhint: leave names out"
             )
         return file.load(file.tensors[0].name, framework, mmap, **options)
-    if isinstance(names, str):
-        return file.load(names, framework, mmap, **options)
     if names is None and file.skipped:
-        name, reason = file.skipped[0]
+        skipped, reason = file.skipped[0]
         raise UnsupportedDTypeError(
-            f"{os.fsdecode(path)}: {name!r} cannot be converted: {reason.splitlines()[0]}"
+            f"{name}: {skipped!r} cannot be converted: {reason.splitlines()[0]}"
             "\nhint: pass names= without it"
         )
-    wanted = [tensor.name for tensor in file.tensors] if names is None else _parse_names(names)
-    return file.load_several(wanted, framework, mmap, **options)
+    chosen = select_names(file, names)
+    if isinstance(names, str) and chosen == [names]:
+        return file.load(names, framework, mmap, **options)
+    tensors = file.load_several(chosen, framework, mmap, **options)
+    if not nested:
+        return tensors
+    return nest(tensors, name) if file._tree is None else rebuild(file._tree, tensors, name)
 
 
 if TYPE_CHECKING:
@@ -402,17 +402,17 @@ def _parse_shape(shape: Any) -> list[int] | None:
     if shape is None:
         return None
     lengths = list(shape) if isinstance(shape, Iterable) else [shape]
-    if not all(isinstance(length, SupportsIndex) and index(length) >= 0 for length in lengths):
+    if not all(isinstance(x, SupportsIndex) and 0 <= index(x) < 1 << 63 for x in lengths):
         raise InvalidArgumentError(
             f"{shape!r} is not a shape\nhint: write lengths, such as (480, 640)"
         )
     return [index(length) for length in lengths]
 
 
-def _parse_names(names: Any) -> list[str]:
-    found = list(names) if isinstance(names, Iterable) else [names]
-    if not all(isinstance(name, str) for name in found):
-        raise InvalidArgumentError(
-            f"names={names!r} is not a list of names\nhint: pass one name, or a list of names"
-        )
-    return found
+def _parse_limit(given: Any) -> int | None:
+    if given is None or (isinstance(given, SupportsIndex) and 0 <= index(given) < 1 << 64):
+        return None if given is None else index(given)
+    raise InvalidArgumentError(
+        f"max_decompressed_bytes is {given!r}, not a number of bytes"
+        "\nhint: leave it out, or pass a number such as 8 * 10**9"
+    )

@@ -3,12 +3,25 @@
 The new file is written beside the old one, and replaces it when every byte is written.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tensorferry._native import InvalidArgumentError, NotATensorError, Plan, classify, plan
-from tensorferry.files.formats import Path, default_name
+from tensorferry._native import (
+    FerryError,
+    InvalidArgumentError,
+    NotATensorError,
+    Plan,
+    classify,
+    plan,
+)
+from tensorferry.files.formats import Path, decode_path, default_name, format_of
+from tensorferry.files.trees import TREE_KEY, Leaf, is_tree, is_value, record, tree_leaves
+
+# The formats that record the tree around the tensors, with its numbers and text.
+_RECORDING_FORMATS = ("safetensors", "safetensors-index")
+
+_VALUE_HINT = "save it as .safetensors, or leave it out"
+_NUMBER_HINT = "save it as .safetensors, leave it out, or pass numpy.asarray(x)"
 
 
 def save(
@@ -31,7 +44,8 @@ def save(
         path: The file. A name that ends in `.index.json` is the index of several safetensors files,
             which are written to the same folder.
         x: A tensor of any framework, on any device; or nested dicts, lists and tuples of tensors,
-            whose names are joined by dots.
+            whose names are joined by dots. Safetensors files also keep the tree itself, with the
+            numbers, text and None in it: `load(path, nested=True)` returns it.
         format: "npy", "npz", "safetensors", "safetensors-index", "tensorproto" or "raw"; by the
             file's name by default.
         metadata: The metadata of a safetensors file.
@@ -46,7 +60,8 @@ def save(
         None.
 
     Raises:
-        NotATensorError: `x` holds an object that files do not support, such as a sparse tensor.
+        NotATensorError: `x` holds an object that the file cannot keep, such as a sparse tensor, or
+            a number in another format than safetensors.
         UnsupportedDTypeError: The format does not support an element type.
         OSError: The file cannot be written.
 
@@ -54,23 +69,24 @@ def save(
         >>> ferry.save(f"{folder}/model.safetensors", {"w": np.ones((2, 3)), "b": np.zeros(3)})
         >>> sorted(ferry.load(f"{folder}/model.safetensors", "torch"))
         ['b', 'w']
+        >>> ferry.save(f"{folder}/step.safetensors", {"epoch": 3, "layers": [np.ones(2)]})
+        >>> ferry.load(f"{folder}/step.safetensors", nested=True)
+        {'epoch': 3, 'layers': [array([1., 1.])]}
     """
     from tensorferry.files import writing  # deferred: fast `import tensorferry`
 
-    leaves = dict(named_leaves(x)) if is_tree(x) else {default_name(path, format): x}
-    plans = {name: _plan_leaf(name, leaf) for name, leaf in leaves.items()}
-    checked: dict[Any, Any] = dict(metadata or {})
-    for key, value in checked.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidArgumentError(
-                f"the metadata {key!r}: {value!r} is not text\nhint: pass text, such as JSON"
-            )
+    name = decode_path(path)
+    leaves = list(tree_leaves(x)) if is_tree(x) else [Leaf(default_name(path, format), "", x)]
+    keeps_tree = format_of(path, format) in _RECORDING_FORMATS
+    tensors = {leaf.name: leaf for leaf in leaves if not (keeps_tree and is_value(leaf.value))}
+    plans = {leaf.name: _plan_leaf(leaf, name) for leaf in tensors.values()}
     writing.write(
-        os.fsdecode(path),
+        name,
         {name: (one.dtype, list(one.shape)) for name, one in plans.items()},
-        lambda name: writing.read_blocks(leaves[name], plans[name]),
+        lambda name: writing.read_blocks(tensors[name].value, plans[name]),
         format=format,
-        metadata=checked,
+        metadata=_check_metadata(metadata),
+        tree=record(x) if keeps_tree else None,
         shard_bytes=shard_bytes,
         durable=durable,
         compression=compression,
@@ -78,41 +94,58 @@ def save(
     )
 
 
-def _plan_leaf(name: str, leaf: Any) -> Plan:
-    kind = classify(leaf)
+def _check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    checked: dict[Any, Any] = dict(metadata or {})
+    for key, value in checked.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidArgumentError(
+                f"the metadata {key!r}: {value!r} is not text\nhint: pass text, such as JSON"
+            )
+        if key == TREE_KEY:
+            raise InvalidArgumentError(
+                f"the metadata key {key} is reserved for the tree of the tensors"
+                "\nhint: use another key"
+            )
+    return checked
+
+
+def _plan_leaf(leaf: Leaf, file: str) -> Plan:
+    """The plan of a leaf that has to be a tensor."""
+    place = f"at {leaf.path}: " if leaf.path else ""
+    if leaf.path and is_value(leaf.value):
+        raise NotATensorError(
+            f"{file}: {place}{_describe_value(leaf.value)} is not a tensor, and only safetensors "
+            "files keep numbers and text"
+            f"\nhint: {_VALUE_HINT if isinstance(leaf.value, str | None) else _NUMBER_HINT}"
+        )
+    kind = classify(leaf.value)
     if kind is not None and kind[1] == "sparse":
         raise NotATensorError(
-            f"{repr(name) if name else 'the tensor'} is sparse, and files hold dense tensors"
+            f"{place}the tensor is sparse, and files hold dense tensors"
             "\nhint: save its values and indices, or the result of ferry.sparse.to_dense"
         )
-    found = plan(leaf, "numpy")
+    try:
+        found = plan(leaf.value, "numpy")
+    except FerryError as error:
+        fact, _, hint = str(error).partition("\nhint: ")
+        if "dataclass" in hint:  # the advice of `to`, which accepts more containers than files
+            hint = "save dicts, lists and tuples of tensors, numbers and text"
+        error.args = (f"{place}{fact}\nhint: {hint}",)
+        raise
     if found.kind != "tensor":
         raise InvalidArgumentError(
-            f"{name!r} is a container whose elements have no names"
+            f"{place}{type(leaf.value).__name__} is a container whose elements have no names"
             "\nhint: pass dicts, lists and tuples of tensors"
         )
     return found
 
 
-def is_tree(x: Any) -> bool:
-    """Whether an object is a container whose elements can be named."""
-    return isinstance(x, Mapping | list | tuple)
+def _describe_value(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{type(value).__name__} of {len(value)} characters"
 
 
-def named_leaves(x: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def named_leaves(x: Any) -> Iterator[tuple[str, Any]]:
     """The leaves of a tree, each with its path of keys joined by dots."""
-    seen: set[str] = set()
-    items = x.items() if isinstance(x, Mapping) else enumerate(x)
-    for key, value in items:
-        if not isinstance(key, str | int) or key == "":
-            raise InvalidArgumentError(
-                f"the key {key!r} cannot be part of a tensor's name\nhint: use text as keys"
-            )
-        name = f"{prefix}.{key}" if prefix else str(key)
-        for found, leaf in named_leaves(value, name) if is_tree(value) else [(name, value)]:
-            if found in seen:
-                raise InvalidArgumentError(
-                    f"two tensors would be saved as {found!r}\nhint: rename one of them"
-                )
-            seen.add(found)
-            yield found, leaf
+    for leaf in tree_leaves(x):
+        yield leaf.name, leaf.value

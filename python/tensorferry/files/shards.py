@@ -94,7 +94,11 @@ class ShardIndex:
     def _remove(self, names: Iterable[str]) -> None:
         """Removes files, except those that an index names; ignores files that cannot be removed."""
         in_use: set[str] = set()
-        for other in os.listdir(self.folder):
+        try:
+            others = os.listdir(self.folder)
+        except OSError:  # the folder does not exist, or must not be read
+            return
+        for other in others:
             if other.endswith(".json"):
                 in_use |= _indexed_files(os.path.join(self.folder, other))
         for name in set(names) - in_use:

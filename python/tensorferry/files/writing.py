@@ -10,6 +10,7 @@ from typing import Any
 from tensorferry._native import InvalidArgumentError, Plan, Writer, to, to_async
 from tensorferry.files.formats import format_of
 from tensorferry.files.shards import DEFAULT_SHARD_BYTES, ShardIndex
+from tensorferry.files.trees import TREE_KEY
 
 # The size of the blocks in which a GPU tensor is downloaded and written.
 BLOCK_BYTES = 64 << 20
@@ -29,16 +30,21 @@ def write(
     metadata: Mapping[str, str],
     shard_bytes: int | None,
     durable: bool,
+    tree: str | None = None,
     **options: Any,
 ) -> None:
-    """Writes a file, or files and their index, atomically."""
+    """Writes a file, or files and their index, atomically.
+
+    The record of a tree is kept in the file, or in the index alone: no shard has all tensors.
+    """
+    recorded = {} if tree is None else {TREE_KEY: tree}
     if format_of(path, format) != "safetensors-index":
         if shard_bytes is not None:
             raise InvalidArgumentError(
                 "shard_bytes requires an index of several files"
                 "\nhint: save to model.safetensors.index.json, or leave it out"
             )
-        pairs = list(metadata.items())
+        pairs = list((dict(metadata) | recorded).items())
         _write_file(
             path, specs, read_blocks, format=format, metadata=pairs, durable=durable, **options
         )
@@ -58,7 +64,7 @@ def write(
         for file, names in index.files():
             shard = {name: specs[name] for name in names}
             _write_file(file, shard, read_blocks, format="safetensors", **options)
-        text = index.to_json(metadata)
+        text = index.to_json(dict(metadata) | recorded)
         spec = {"": ("uint8", [len(text)])}
         _write_file(index.path, spec, lambda _: [text], format="raw", durable=durable)
 
@@ -86,6 +92,7 @@ def _stored_bytes(dtype: str, shape: Sequence[int]) -> int:
 
 def read_blocks(x: Any, planned: Plan) -> Iterator[Any]:
     """A tensor in host memory; a large GPU tensor in blocks, with one block prefetched."""
+    x = _without_gradient(x)
     is_large = planned.source_device.startswith("cuda") and planned.bytes_moved > BLOCK_BYTES
     if not is_large or not hasattr(x, "__getitem__"):
         yield to(x, "numpy")
@@ -97,6 +104,12 @@ def read_blocks(x: Any, planned: Plan) -> Iterator[Any]:
             yield current.result()
     if next_block is not None:
         yield next_block.result()
+
+
+def _without_gradient(x: Any) -> Any:
+    """The same values without a gradient, which no file keeps: a save does not warn of it."""
+    requires_gradient = getattr(x, "requires_grad", False) or not getattr(x, "stop_gradient", True)
+    return x.detach() if requires_gradient else x
 
 
 def _split(x: Any, shape: Sequence[int], size: int) -> Iterator[Any]:

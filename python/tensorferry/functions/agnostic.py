@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tensorferry._native import InvalidArgumentError, NotATensorError, Plan, plan, to
+from tensorferry._native import FerryError, InvalidArgumentError, NotATensorError, Plan, plan, to
 from tensorferry.functions.callables import FunctionInfo, inspect_function, refuse
 from tensorferry.functions.origins import (
     MIXED,
@@ -25,6 +25,7 @@ from tensorferry.functions.origins import (
     multi_cpu_frameworks,
     tensor_type_of,
 )
+from tensorferry.functions.result_errors import refuse_result
 from tensorferry.functions.via import all_of_framework, convert_untraced, return_to_origin
 
 
@@ -92,12 +93,13 @@ def _wrap(info: FunctionInfo, device: Any) -> Any:
 
     def convert_out(result: Any, first: Any) -> Any:
         """The result at its origin; `first` is an Origin, or the first tensor on the fast path."""
-        if type(first) is Origin:
-            return return_to_origin(result, first)
-        if first_if_uniform((result,), first) is first:
+        if type(first) is not Origin and first_if_uniform((result,), first) is first:
             return result
-        origin = first_origin((first,))
-        return result if origin is None else return_to_origin(result, origin)
+        origin = first if type(first) is Origin else first_origin((first,))
+        try:
+            return result if origin is None else return_to_origin(result, origin)
+        except FerryError as error:
+            refuse_result(error, name)
 
     async def call_async(*args: Any, **keywords: Any) -> Any:
         args, keywords, first = convert_in(args, keywords)

@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import NotATensorError, _to_any, canonical, to
+from tensorferry._native import FerryError, NotATensorError, _to_any, canonical, to
 from tensorferry.framework_register import is_sparse_only
 from tensorferry.functions.callables import FunctionInfo, inspect_function, refuse
 from tensorferry.functions.origins import (
@@ -25,6 +25,7 @@ from tensorferry.functions.origins import (
     multi_cpu_frameworks,
     tensor_type_of,
 )
+from tensorferry.functions.result_errors import refuse_result
 from tensorferry.sparse.frameworks import sparse_framework_of
 
 # A framework's name and options of `to`.
@@ -182,16 +183,19 @@ def _wrap(info: FunctionInfo, target: Target, fixed: str | None, extra: dict[str
         return _to_any(args, name, **options) if options else _to_any(args, name), keywords
 
     def convert_out(result: Any, origin: Origin | None) -> Any:
-        if fixed is not None:
-            return result if fixed == "keep" else convert_result(result, fixed, extra)
-        if origin is None:
-            return result
-        if extra and is_sparse_only(origin.framework):
-            return _return_to_sparse_origin(result, origin.framework, extra)
-        if extra:
-            device = {} if origin.framework == "numpy" else {"device": origin.device}
-            return convert_result(result, origin.framework, device | extra)
-        return return_to_origin(result, origin)
+        try:
+            if fixed is not None:
+                return result if fixed == "keep" else convert_result(result, fixed, extra)
+            if origin is None:
+                return result
+            if extra and is_sparse_only(origin.framework):
+                return _return_to_sparse_origin(result, origin.framework, extra)
+            if extra:
+                device = {} if origin.framework == "numpy" else {"device": origin.device}
+                return convert_result(result, origin.framework, device | extra)
+            return return_to_origin(result, origin)
+        except FerryError as error:
+            refuse_result(error, info.name, returns=fixed or "same")
 
     if is_async:
 

@@ -212,8 +212,7 @@ fn notes(
 ) -> SmallVec<[Note; 2]> {
     let mut notes = SmallVec::new();
     if reasons.is_none() {
-        if target.mutability == TargetMutability::Immutable && source.mutability == SourceMutability::Mutable
-        {
+        if target.mutability == TargetMutability::Immutable && source.mutability.may_change() {
             notes.push(Note::SourceMustNotChange);
         } else if source.mutability == SourceMutability::Immutable && access == Access::ReadWrite {
             notes.push(Note::AliasesImmutable);
@@ -227,7 +226,7 @@ fn notes(
     if source.through_array {
         notes.push(Note::ThroughArray);
     }
-    if source.requires_grad {
+    if source.mutability == SourceMutability::Differentiable {
         notes.push(Note::Detached);
     }
     if source.dtype.kind() == DTypeKind::Complex

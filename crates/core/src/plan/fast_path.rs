@@ -3,9 +3,7 @@
 //! It only combines the rules of [`decide`](super::decide()): the tests check that both agree.
 
 use super::decide::{is_alignment_accidental, shared_access, stride_reason};
-use super::inputs::{
-    ConvertOptions, SourceDescription, SourceMutability, Strides, TargetCapabilities, TargetMutability,
-};
+use super::inputs::{ConvertOptions, SourceDescription, Strides, TargetCapabilities, TargetMutability};
 use crate::tensor::{Access, ByteOrder};
 
 /// The outcome of the two common cases, without reasons and notes.
@@ -23,7 +21,7 @@ pub fn fast_decision(source: &SourceDescription<'_>, target: &TargetCapabilities
     let is_common = source.pending.is_none()
         && source.order == ByteOrder::Native
         && target.keeps_device(source.device)
-        && source.mutability != SourceMutability::Cached
+        && !source.mutability.needs_plan()
         && target.dtypes.contains(source.dtype)
         && !(source.device.is_cuda() && target.host_only.contains(source.dtype))
         && !target.repacked.contains(source.dtype)

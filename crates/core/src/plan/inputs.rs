@@ -30,8 +30,6 @@ pub struct SourceDescription<'a> {
     pub mutability: SourceMutability,
     /// The operation that the framework has deferred, if any.
     pub pending: Option<Pending>,
-    /// Whether the tensor requires a gradient.
-    pub requires_grad: bool,
     /// Whether the memory was obtained from the object's `__array__(copy=False)`.
     pub through_array: bool,
     /// Whether its framework releases the memory under a lock that other threads hold while they wait for the GIL.
@@ -53,7 +51,9 @@ pub enum Alignment {
 }
 
 /// Whether the values of a source may change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// The order matters: [`Self::needs_plan`] is one comparison on the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceMutability {
     /// Values may change, and a share sees the change.
     Mutable,
@@ -61,16 +61,29 @@ pub enum SourceMutability {
     Temporary,
     /// The framework guarantees that values never change.
     Immutable,
-    /// Immutable, and the framework reuses the memory for other tensors (TensorFlow's scalars).
-    Cached,
     /// The value of a variable at the call: it does not change, and must not be written.
     Snapshot,
+    /// Immutable, and the framework reuses the memory for other tensors (TensorFlow's scalars).
+    Cached,
+    /// Mutable, and the tensor requires a gradient, which a conversion does not carry.
+    Differentiable,
 }
 
 impl SourceMutability {
+    /// Whether values may change after the call, and a share sees the change.
+    pub fn may_change(self) -> bool {
+        matches!(self, Self::Mutable | Self::Differentiable)
+    }
+
     /// Whether the memory may be written.
     pub fn allows_writing(self) -> bool {
-        matches!(self, Self::Mutable | Self::Temporary)
+        self == Self::Temporary || self.may_change()
+    }
+
+    /// Whether the fast path leaves such a source to the planner: its memory is always copied, or its plan has a note that
+    /// the caller has to know.
+    pub(super) fn needs_plan(self) -> bool {
+        self >= Self::Cached
     }
 }
 

@@ -83,7 +83,6 @@ fn source(layout: &Layout, dtype: DType) -> SourceDescription<'_> {
         access: Access::ReadWrite,
         mutability: SourceMutability::Mutable,
         pending: None,
-        requires_grad: false,
         through_array: false,
         drop_lock: false,
     }
@@ -472,7 +471,11 @@ fn agrees(description: &SourceDescription<'_>, target: &TargetCapabilities) -> b
                 && description.layout.is_dense()
         }
         (Some(_), Err(_)) => false,
-        (None, Ok(plan)) => plan.route != Route::Share || description.order == ByteOrder::Swapped,
+        (None, Ok(plan)) => {
+            plan.route != Route::Share
+                || description.order == ByteOrder::Swapped
+                || description.mutability == SourceMutability::Differentiable
+        }
         (None, Err(_)) => true,
     }
 }
@@ -488,12 +491,13 @@ fn any_description() -> impl Strategy<Value = (Vec<i64>, usize, bool, usize, u8,
     )
 }
 
-const MUTABILITIES: [SourceMutability; 5] = [
+const MUTABILITIES: [SourceMutability; 6] = [
     SourceMutability::Mutable,
     SourceMutability::Temporary,
     SourceMutability::Immutable,
     SourceMutability::Cached,
     SourceMutability::Snapshot,
+    SourceMutability::Differentiable,
 ];
 
 proptest! {

@@ -66,9 +66,10 @@ impl FileWriter {
         options: WriteOptions,
     ) -> Result<Self> {
         let path = path.as_ref();
-        check_specs(specs)?;
-        let sizes = specs.iter().map(TensorSpec::bytes).collect::<Result<Vec<u64>>>()?;
-        let (header, offsets) = write_header(format, specs, &options)?;
+        let at_path = |error: Error| error.at(path.display());
+        check_specs(specs).map_err(at_path)?;
+        let sizes = specs.iter().map(TensorSpec::bytes).collect::<Result<Vec<u64>>>().map_err(at_path)?;
+        let (header, offsets) = write_header(format, specs, &options).map_err(at_path)?;
         let file = AtomicFile::create(path)?;
         let fail = |error: io::Error| io_error(&path.display().to_string(), &error);
         // ext4 flushes a file that replaces another one, so early writeback helps even if the write is not durable.

@@ -49,17 +49,17 @@ impl Writer {
         let format = match format {
             Some(name) => format_of(name)?,
             None => FileFormat::from_path(&path).ok_or_else(|| {
-                let fact = format!("unknown file extension of {:?}", path.display().to_string());
+                let fact = format!("{}: the extension does not name a file format", path.display());
                 Error::new(ErrorKind::InvalidArgument, fact).with_hint(keys::NAME_FILE_FORMAT)
             })?,
         };
         // Arguments without effect are errors.
         if compression.is_some() && format != FileFormat::Npz {
-            let fact = format!("files of the format {format} cannot be compressed");
+            let fact = format!("{}: files of the format {format} cannot be compressed", path.display());
             return Err(fail(ErrorKind::InvalidArgument, fact, "leave compression out, or save as .npz"));
         }
         if !metadata.is_empty() && format != FileFormat::Safetensors {
-            let fact = format!("files of the format {format} cannot have metadata");
+            let fact = format!("{}: files of the format {format} cannot have metadata", path.display());
             return Err(fail(ErrorKind::InvalidArgument, fact, "leave metadata out, or save as safetensors"));
         }
         let compression = match compression {

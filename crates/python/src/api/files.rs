@@ -4,6 +4,7 @@
 //! planner decides how to convert it. A framework therefore shares memory with the page cache where it can, and a tensor for a
 //! GPU is read while it is uploaded.
 
+use crate::api::file_listing::{self, TREE_KEY};
 use crate::api::options;
 use crate::api::shape::Lengths;
 use crate::conversion::batch;
@@ -20,7 +21,7 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::time::Instant;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::plan::{DeviceRequest, SourceMutability};
+use tensorferry_core::plan::{DeviceRequest, SourceMutability, count_noun};
 use tensorferry_core::{Access, ByteOrder, Device, ErrorKind, Tensor};
 use tensorferry_files::{Dialect, FileEntry, FileFormat, MapMode, OpenOptions, TensorFile};
 
@@ -137,14 +138,20 @@ impl File {
         self.opened.path().to_owned()
     }
 
-    /// The metadata of the file.
+    /// The metadata of the file, without tensorferry's own keys.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (key, value) in self.opened.metadata() {
+        for (key, value) in self.opened.metadata().iter().filter(|pair| pair.0 != TREE_KEY) {
             dict.set_item(key, value)?;
         }
         Ok(dict)
+    }
+
+    /// The tree that `save` recorded, as JSON; None if the file has none.
+    #[getter]
+    fn _tree(&self) -> Option<&str> {
+        self.opened.metadata().iter().find(|pair| pair.0 == TREE_KEY).map(|pair| pair.1.as_str())
     }
 
     /// The tensors of the file.
@@ -190,13 +197,21 @@ impl File {
         })
     }
 
+    fn __str__(&self) -> String {
+        file_listing::text(&self.opened)
+    }
+
     fn __repr__(&self) -> String {
         format!(
-            "<File {} ({}, {} tensors)>",
+            "<File {} ({}, {})>",
             self.opened.path().display(),
             self.format(),
-            self.opened.entries().len()
+            count_noun(self.opened.entries().len(), "tensor")
         )
+    }
+
+    fn _repr_html_(&self) -> Result<String> {
+        file_listing::html(&self.opened)
     }
 }
 

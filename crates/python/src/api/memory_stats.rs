@@ -1,8 +1,14 @@
 //! `memory_stats` and `empty_cache`: the host memory that tensorferry holds.
 
+use crate::errors::Result;
 use crate::interpreter::owner;
+use crate::reports::card::Card;
+use crate::text::format_bytes;
 use pyo3::prelude::*;
+use tensorferry_core::plan::count_noun;
 use tensorferry_core::pool;
+
+const TITLE: &str = "host memory that tensorferry holds";
 
 /// The host memory that tensorferry holds.
 ///
@@ -35,13 +41,46 @@ pub(crate) struct MemoryStats {
 impl MemoryStats {
     fn __repr__(&self) -> String {
         format!(
-            "<MemoryStats {} used in {} blocks, {} idle in {} (at most {})>",
-            crate::text::format_bytes(self.used_bytes),
-            self.used_blocks,
-            crate::text::format_bytes(self.idle_bytes),
-            self.idle_blocks,
-            crate::text::format_bytes(self.limit_bytes)
+            "<MemoryStats {} used in {}, {} idle in {} (at most {})>",
+            format_bytes(self.used_bytes),
+            count_noun(self.used_blocks, "block"),
+            format_bytes(self.idle_bytes),
+            count_noun(self.idle_blocks, "block"),
+            format_bytes(self.limit_bytes)
         )
+    }
+
+    fn __str__(&self) -> String {
+        let lines = self.lines().into_iter().map(|(name, line)| format!("\n  {name}: {line}"));
+        format!("{TITLE}{}", lines.collect::<String>())
+    }
+
+    fn _repr_html_(&self) -> Result<String> {
+        let mut card = Card::new();
+        card.title(TITLE);
+        card.bar(self.idle_bytes as f64 / self.limit_bytes.max(1) as f64);
+        card.details(&self.lines());
+        Ok(card.finish()?)
+    }
+}
+
+impl MemoryStats {
+    /// The figures, each with its name.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let blocks =
+            |bytes: usize, count: usize| format!("{} in {}", format_bytes(bytes), count_noun(count, "block"));
+        let idle = blocks(self.idle_bytes, self.idle_blocks);
+        let (results, hits) = (self.hits + self.misses, self.hits);
+        vec![
+            ("in use", blocks(self.used_bytes, self.used_blocks)),
+            (
+                "idle",
+                format!("{idle}, of at most {}; empty_cache() frees it", format_bytes(self.limit_bytes)),
+            ),
+            ("pinned", format!("{} of these, for GPUs", format_bytes(self.pinned_bytes))),
+            ("shared", format!("{} mapped with other processes", format_bytes(self.shared_bytes))),
+            ("reuse", format!("{hits} of {} got an idle block", count_noun(results, "large result"))),
+        ]
     }
 }
 

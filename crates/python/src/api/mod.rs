@@ -1,6 +1,7 @@
 //! The functions and classes of the Python API, and their arguments.
 
 pub(crate) mod async_transfer;
+mod file_listing;
 pub(crate) mod file_writer;
 pub(crate) mod files;
 pub(crate) mod lifecycle;

@@ -16,7 +16,7 @@ use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{self, Buffer, Owner};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyType};
-use tensorferry_core::plan::{Alignment, SourceDescription, SourceMutability, TargetCapabilities};
+use tensorferry_core::plan::{Alignment, SourceDescription, TargetCapabilities};
 use tensorferry_core::{Access, Tensor, aligned};
 
 impl Source<'_> {
@@ -35,7 +35,7 @@ impl Source<'_> {
 #[inline]
 pub(crate) fn of(source: &Source<'_>) -> Alignment {
     let SourceMemory::InPlace(tensor) = &source.memory else { return Alignment::Guaranteed };
-    if source.mutability != SourceMutability::Mutable || tensor.device().is_cuda() {
+    if !source.mutability.may_change() || tensor.device().is_cuda() {
         return Alignment::Guaranteed;
     }
     let guaranteed = memory_guarantee(source.object.py(), tensor);

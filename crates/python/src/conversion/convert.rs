@@ -1,6 +1,7 @@
 //! Converts a tensor: reads it, plans, runs the plan and wraps the result.
 
 use crate::conversion::fast_path::{self, Outcome};
+use crate::conversion::gradient_warning;
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::read_only::{lend_read_only, prepare};
 use crate::conversion::reading::{read, require_in_place};
@@ -87,6 +88,7 @@ pub(crate) fn convert_by_plan<'py>(
     let description = source.describe_for(target);
     let plan = plan::decide(&description, target, &request.options)?;
     check_stream(&description, &plan, request)?;
+    gradient_warning::check_plan(py, &description, target, &plan)?;
     let report = started.map(|started| (started, TensorReport::new(&description, target, &plan)));
     let result = run(py, source, target, &plan, request)?;
     if let Some((started, report)) = report {
@@ -111,6 +113,7 @@ pub(crate) fn start_object<'py>(
     let description = source.describe_for(target);
     let plan = plan::decide(&description, target, &request.options)?;
     check_stream(&description, &plan, request)?;
+    gradient_warning::check_plan(py, &description, target, &plan)?;
     let report = reported.then(|| TensorReport::new(&description, target, &plan));
     Ok((start(py, source, target, &plan, request, true)?, report))
 }

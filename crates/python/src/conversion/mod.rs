@@ -6,6 +6,7 @@ pub(crate) mod convert;
 pub(crate) mod fast_path;
 pub(crate) mod fill_out;
 pub(crate) mod gpu_transfer;
+pub(crate) mod gradient_warning;
 pub(crate) mod host_copy;
 pub(crate) mod object_kinds;
 pub(crate) mod progress;

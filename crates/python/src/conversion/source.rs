@@ -16,8 +16,6 @@ pub(crate) struct Source<'py> {
     pub(crate) memory: SourceMemory,
     /// Whether its values may change, and whether other objects rely on them.
     pub(crate) mutability: SourceMutability,
-    /// Whether it requires a gradient.
-    pub(crate) requires_grad: bool,
     /// Whether the memory came through `__array__(copy=False)`.
     pub(crate) through_array: bool,
     /// The streams of its framework, if it is on a GPU. Boxed, because a source in host memory should stay small.
@@ -54,7 +52,6 @@ impl<'py> Source<'py> {
             framework,
             memory: SourceMemory::InPlace(tensor),
             mutability: SourceMutability::Mutable,
-            requires_grad: false,
             through_array: false,
             streams: None,
         }
@@ -110,7 +107,6 @@ impl<'py> Source<'py> {
             access,
             mutability: self.mutability,
             pending,
-            requires_grad: self.requires_grad,
             through_array: self.through_array,
             drop_lock: matches!(&self.memory, SourceMemory::InPlace(tensor) if matches!(tensor.owner(), Owner::Paddle(_))),
         }
@@ -141,7 +137,6 @@ pub(crate) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> Sou
         access: Access::ReadWrite,
         mutability: SourceMutability::Temporary,
         pending: None,
-        requires_grad: false,
         through_array: false,
         drop_lock: false,
     }

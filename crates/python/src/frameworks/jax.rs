@@ -519,7 +519,6 @@ fn pending_source<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<S
         framework: "jax",
         memory: SourceMemory::Pending { pending, device, dtype, layout },
         mutability: SourceMutability::Immutable,
-        requires_grad: false,
         through_array: false,
         streams: None,
     })

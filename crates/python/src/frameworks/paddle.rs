@@ -21,7 +21,9 @@ use crate::interpreter::owner::{Owner, drop_deferred};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Pending, Strides, SupportedDevices, TargetCapabilities, TargetMutability};
+use tensorferry_core::plan::{
+    Pending, SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+};
 use tensorferry_core::{DType, Device, ErrorKind, Tensor};
 
 pub(crate) struct Paddle;
@@ -133,7 +135,9 @@ impl Framework for Paddle {
             tensor.set_read_only();
         }
         let mut source = Source::in_place(object.clone(), "paddle", tensor);
-        source.requires_grad = requires_grad;
+        if requires_grad {
+            source.mutability = SourceMutability::Differentiable;
+        }
         Ok(source)
     }
 

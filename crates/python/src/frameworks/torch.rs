@@ -73,13 +73,13 @@ impl Framework for Torch {
                 SourceMemory::Pending { pending, device, dtype, layout }
             }
         };
-        let mutability = SourceMutability::Mutable;
+        let mutability =
+            if requires_grad { SourceMutability::Differentiable } else { SourceMutability::Mutable };
         Ok(Source {
             object: object.clone(),
             framework: "torch",
             memory,
             mutability,
-            requires_grad,
             through_array: false,
             streams,
         })

@@ -154,9 +154,7 @@ pub(crate) fn relabel_source<'py>(
     };
     source.framework = entry.capabilities.framework;
     source.object = object.clone();
-    if entry.capabilities.mutability == TargetMutability::Immutable
-        && source.mutability == SourceMutability::Mutable
-    {
+    if entry.capabilities.mutability == TargetMutability::Immutable && source.mutability.may_change() {
         source.mutability = SourceMutability::Immutable;
     }
     Ok(source)

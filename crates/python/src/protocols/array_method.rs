@@ -212,7 +212,6 @@ fn pending_source<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -
         framework: "array",
         memory: SourceMemory::Pending { pending: Pending::Convert, device: Device::CPU, dtype, layout },
         mutability: SourceMutability::Mutable,
-        requires_grad: false,
         through_array: false,
         streams: None,
     })

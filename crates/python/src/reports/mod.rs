@@ -1,5 +1,7 @@
 //! Plans and trips as Python objects: text, HTML for notebooks, and dicts for programs.
 
+pub(crate) mod card;
+mod fold;
 mod html;
 mod plan;
 mod plan_data;
@@ -10,6 +12,7 @@ pub(crate) mod trace;
 mod transfer_path;
 mod tree;
 mod trip;
+pub(crate) mod trips;
 
 pub(crate) use plan_data::{ArrayReport, PlanReport, SparseReport, TreeReport};
 pub(crate) use tensor::TensorReport;

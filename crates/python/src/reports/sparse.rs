@@ -141,11 +141,14 @@ impl ArrayReport {
     }
 
     pub(super) fn headline(&self, name: &str) -> String {
-        let outcome = match self.is_shared {
+        format!("{name} ({}): {}", self.type_and_shape(), self.outcome())
+    }
+
+    pub(super) fn outcome(&self) -> String {
+        match self.is_shared {
             true => "shared, no byte moves".to_owned(),
             false => format!("copied, {}", format_bytes(self.bytes_moved)),
-        };
-        format!("{name} ({}): {outcome}", self.type_and_shape())
+        }
     }
 
     /// Type and shape.

@@ -123,10 +123,15 @@ impl TensorReport {
     }
 
     pub(super) fn outcome(&self) -> String {
+        self.outcome_of(self.bytes_moved)
+    }
+
+    /// The outcome of this conversion, or of several like it that move `bytes_moved` together.
+    pub(super) fn outcome_of(&self, bytes_moved: usize) -> String {
         match self.action {
             "itself" => "nothing to do, the source itself is returned".to_owned(),
             "share" => "shared, no byte moves".to_owned(),
-            _ => format!("copied, {}", format_bytes(self.bytes_moved)),
+            _ => format!("copied, {}", format_bytes(bytes_moved)),
         }
     }
 
@@ -151,14 +156,30 @@ impl TensorReport {
 
     /// Type and shape.
     pub(super) fn type_and_shape(&self) -> String {
-        let Some(shape) = &self.shape else { return "type and shape are not known".to_owned() };
+        match &self.shape {
+            Some(shape) => self.type_and(&format!("shape {}", format_shape(shape))),
+            None => "type and shape are not known".to_owned(),
+        }
+    }
+
+    /// The type, with a description of the shapes.
+    pub(super) fn type_and(&self, shapes: &str) -> String {
         let dtype_change =
             if self.dtype == self.source_dtype { String::new() } else { format!(", becomes {}", self.dtype) };
-        format!("{} of shape {}{dtype_change}", self.source_dtype, format_shape(shape))
+        format!("{} of {shapes}{dtype_change}", self.source_dtype)
     }
 
     /// The details of the report besides the steps, each with its name.
     pub(super) fn detail_lines(&self) -> Vec<(&'static str, String)> {
+        self.detail_lines_of(self.extra_bytes, self.expected_seconds())
+    }
+
+    /// The details of this conversion, or of several like it that take this memory and time together.
+    pub(super) fn detail_lines_of(
+        &self,
+        extra_bytes: usize,
+        seconds: Option<f64>,
+    ) -> Vec<(&'static str, String)> {
         let mut lines = Vec::new();
         if let Some(path) = &self.transfer_path {
             lines.push(("transfer path", path.clone()));
@@ -168,11 +189,11 @@ impl TensorReport {
                 true => "only the destination".to_owned(),
                 false => format!(
                     "{} for the result, which shares nothing with the source",
-                    format_bytes(self.extra_bytes)
+                    format_bytes(extra_bytes)
                 ),
             };
             lines.push(("memory", memory));
-            if let Some((seconds, basis)) = self.work.expected_time(self.bytes_moved) {
+            if let (Some(seconds), Some((_, basis))) = (seconds, self.work.expected_time(self.bytes_moved)) {
                 lines.push(("time", format!("about {}, {basis}", format_duration(seconds))));
             } else if self.work == ByteWork::Queued {
                 lines.push(("time", "queued on the GPU: the host does not wait".to_owned()));

@@ -8,7 +8,7 @@ use crate::interpreter::once::ForkSafeOnce;
 use crate::reports::{TensorReport, Trip};
 use crate::trees::traverse::TENSOR_OVERHEAD_BYTES;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple, PyType};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -69,7 +69,8 @@ impl Trace {
             let hint = "call trace() again for a second block";
             return Err(fail(ErrorKind::InvalidArgument, "this trace is already open", hint).into());
         }
-        let trips = PyList::empty(py);
+        static LIST: ForkSafeOnce<Py<PyType>> = ForkSafeOnce::new();
+        let trips = LIST.import(py, "tensorferry.traces", "Trips")?.call0()?.cast_into::<PyList>()?;
         let mut lists: Vec<Bound<'py, PyAny>> = open_lists(py)?.iter().collect();
         lists.push(trips.clone().into_any());
         let token = trace_variable(py)?.call_method1("set", (PyTuple::new(py, lists)?,))?;
@@ -92,6 +93,8 @@ impl Trace {
 }
 
 /// Records every conversion inside the block: `with trace() as trips:` fills the list `trips` with Trip objects.
+///
+/// `print(trips)` and the card in a notebook sum up the list; equal conversions share a row.
 ///
 /// Conversions of other threads and asyncio tasks are not recorded, unless they run in a copy of the context.
 ///

@@ -1,11 +1,20 @@
 //! Reports about planned conversions of trees of tensors.
 
-use super::plan_data::{PlanReport, TreeReport};
+use super::fold::{Group, fold, join_names, try_append};
+use super::plan_data::{PlanContent, PlanReport, TreeReport};
 use crate::errors::Result;
 use crate::text::{format_bytes, format_duration};
 use std::fmt::Write;
-use tensorferry_core::fallible::try_reserve;
+use tensorferry_core::fallible::try_push;
 use tensorferry_core::plan::count_noun;
+
+/// A row of the report about a tree.
+pub(super) enum TreeRow<'a> {
+    /// Dense tensors that are converted in the same way.
+    Group(Group<'a>),
+    /// A sparse tensor.
+    Part(&'a PlanReport),
+}
 
 impl TreeReport {
     pub(crate) fn new(target: String, parts: Vec<PlanReport>) -> Self {
@@ -54,12 +63,41 @@ impl TreeReport {
 
     pub(super) fn text(&self) -> Result<Vec<u8>> {
         let mut text = self.summary().into_bytes();
-        for plan in &self.parts {
-            for part in ["\n".as_bytes(), plan.display_name().as_bytes(), b": ", &plan.text()?] {
-                try_reserve(&mut text, part.len())?;
-                text.extend_from_slice(part);
-            }
+        for row in self.rows()? {
+            try_append(&mut text, "\n")?;
+            let line = match row {
+                TreeRow::Group(group) => group.text(&self.names_of(&group)),
+                TreeRow::Part(part) => match &part.content {
+                    PlanContent::Sparse(sparse) => format!("{}: {}", part.display_name(), sparse.text()),
+                    _ => String::new(),
+                },
+            };
+            try_append(&mut text, &line)?;
         }
         Ok(text)
+    }
+
+    /// The tensors in rows: equal conversions share one. The rows are in the order of their first tensors.
+    pub(super) fn rows(&self) -> Result<Vec<TreeRow<'_>>> {
+        let dense = self.parts.iter().enumerate().filter_map(|(at, part)| match &part.content {
+            PlanContent::Tensor(tensor) => Some((at, tensor)),
+            _ => None,
+        });
+        let mut rows: Vec<(usize, TreeRow<'_>)> = Vec::new();
+        for group in fold(dense)? {
+            try_push(&mut rows, (group.positions[0], TreeRow::Group(group)))?;
+        }
+        for (at, part) in self.parts.iter().enumerate() {
+            if !matches!(part.content, PlanContent::Tensor(_)) {
+                try_push(&mut rows, (at, TreeRow::Part(part)))?;
+            }
+        }
+        rows.sort_unstable_by_key(|row| row.0);
+        Ok(rows.into_iter().map(|row| row.1).collect())
+    }
+
+    /// The names of the tensors of a row.
+    pub(super) fn names_of(&self, group: &Group<'_>) -> String {
+        join_names(group.positions.iter().map(|&at| self.parts[at].display_name()))
     }
 }

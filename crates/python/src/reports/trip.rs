@@ -3,8 +3,11 @@
 use super::html;
 use super::plan_data::PlanReport;
 use super::tensor::TensorReport;
+use crate::errors::Result;
+use crate::interpreter::objects;
 use crate::text::format_duration;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use std::time::Duration;
 
 /// A finished conversion of a tensor.
@@ -27,6 +30,14 @@ pub(crate) struct Trip {
 impl Trip {
     pub(crate) fn new(plan: TensorReport, elapsed: Duration) -> Self {
         Self { plan, seconds: elapsed.as_secs_f64() }
+    }
+
+    pub(super) fn report(&self) -> &TensorReport {
+        &self.plan
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds
     }
 }
 
@@ -58,7 +69,7 @@ impl Trip {
         format!("<Trip {}>", self.__str__())
     }
 
-    fn _repr_html_(&self) -> String {
-        html::trip_html(&self.plan, self.seconds)
+    fn _repr_html_<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {
+        Ok(objects::string(py, html::trip_html(&self.plan, self.seconds)?.as_bytes())?)
     }
 }

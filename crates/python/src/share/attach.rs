@@ -122,7 +122,6 @@ fn check_options(target: &TargetCapabilities, options: &ConvertOptions) -> Resul
         access: Access::ReadWrite,
         mutability: SourceMutability::Mutable,
         pending: None,
-        requires_grad: false,
         through_array: false,
         drop_lock: false,
     };

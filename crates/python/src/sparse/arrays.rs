@@ -166,12 +166,12 @@ pub(super) fn map_tensor<'py>(
     source: Source<'py>,
     change: impl FnOnce(Tensor<Owner>) -> tensorferry_core::Result<Tensor<Owner>>,
 ) -> Result<Source<'py>> {
-    let Source { object, memory, mutability, requires_grad, through_array, streams, .. } = source;
+    let Source { object, memory, mutability, through_array, streams, .. } = source;
     let memory = match memory {
         SourceMemory::InPlace(tensor) => SourceMemory::InPlace(change(tensor)?),
         later => later,
     };
-    Ok(Source { object, framework: OWN_FRAMEWORK, memory, mutability, requires_grad, through_array, streams })
+    Ok(Source { object, framework: OWN_FRAMEWORK, memory, mutability, through_array, streams })
 }
 
 /// A source over new memory that only the result uses.

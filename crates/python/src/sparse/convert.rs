@@ -9,6 +9,7 @@ use super::host::HostEngine;
 use super::validate::{check_arrays, validate};
 use super::{capabilities, framework_functions};
 use crate::conversion::convert;
+use crate::conversion::gradient_warning;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::fresh_memory;
@@ -231,6 +232,9 @@ impl<'py> PlannedConversion<'py> {
         let py = self.components.values.py();
         if self.options.copy == Some(false) {
             self.check_shares()?;
+        }
+        if self.components.is_detached {
+            gradient_warning::warn_once(py, self.components.framework.name, self.target.name)?;
         }
         let (values, arrays) = self.convert_arrays()?;
         let format = self.format_name();

@@ -12,6 +12,7 @@ use super::framework_functions;
 use super::host::HostEngine;
 use super::validate::{check_arrays, validate};
 use crate::conversion::convert as dense_conversion;
+use crate::conversion::gradient_warning;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::fresh_memory;
@@ -86,6 +87,10 @@ impl<'py> DenseConversion<'py> {
     pub(super) fn run(self) -> Result<Bound<'py, PyAny>> {
         let Self { x, components, values, filler, placement, mut array_request } = self;
         let py = x.py();
+        if components.is_detached {
+            let target = array_request.target.capabilities(py)?.framework;
+            gradient_warning::warn_once(py, components.framework.name, target)?;
+        }
         let call_options = SparseCallOptions::for_arrays(placement.device, &array_request, py);
         let ConvertOptions { dtype, writable, device, .. } = array_request.options;
         let follows = device == DeviceRequest::Nearest

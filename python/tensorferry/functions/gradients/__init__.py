@@ -50,7 +50,7 @@ def differentiable(
             rest, named = rebuild(converted)
             return info.function(*args[:skip], *rest, **named)
 
-        call = DifferentiableCall(framework, options, run, leaves)
+        call = DifferentiableCall(info.name, framework, options, run, leaves)
         call.check_arguments()
         if call.caller is None or call.caller == framework:
             return call.without_gradients()

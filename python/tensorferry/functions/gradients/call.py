@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from tensorferry._native import plan, to
+from tensorferry._native import FerryError, plan, to
 from tensorferry.functions.callables import refuse
 from tensorferry.functions.gradients.vjp import (
     ForwardResult,
@@ -16,6 +17,7 @@ from tensorferry.functions.gradients.vjp import (
     run_forward,
 )
 from tensorferry.functions.origins import first_origin, framework_of, is_sparse, is_traced
+from tensorferry.functions.result_errors import refuse_result
 from tensorferry.functions.trees import Rebuild
 
 
@@ -24,11 +26,13 @@ class DifferentiableCall:
 
     def __init__(
         self,
+        name: str,
         framework: str,
         options: dict[str, Any],
         function: Callable[..., Any],
         leaves: list[Any],
     ) -> None:
+        self.name = name
         self.framework = framework
         self.options = options
         self.function = function
@@ -81,7 +85,9 @@ class DifferentiableCall:
         if origin is None or self.caller == self.framework:
             return result
         device = None if origin.framework == "numpy" else origin.device
-        return to((result,), origin.framework, device=device)[0]
+        # A parameter of the function makes its result require a gradient, which nobody asked for.
+        with _gradients_off():
+            return self._to_caller((result,), origin.framework, device)[0]
 
     def convert(self, x: Any) -> Any:
         """A tensor as the function sees it."""
@@ -131,12 +137,23 @@ class DifferentiableCall:
         """Results in the caller's framework, on the device of one of its tensors."""
         assert self.caller is not None
         device = plan(like, self.caller).source_device
-        return list(to(tuple(results), self.caller, device=device))
+        return list(self._to_caller(tuple(results), self.caller, device))
+
+    def _to_caller(self, results: tuple[Any, ...], framework: str, device: Any) -> Any:
+        try:
+            return to(results, framework, device=device)
+        except FerryError as error:
+            refuse_result(error, self.name)
 
     def rebuild_result(self, results: Sequence[Any]) -> Any:
         """The result of the last run, rebuilt from tensors."""
         assert self.rebuild is not None
         return self.rebuild(results)
+
+
+def _gradients_off() -> AbstractContextManager[Any]:
+    torch: Any = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.no_grad()
 
 
 def _requires_gradient(x: Any) -> bool:

@@ -22,6 +22,11 @@ pub(super) const ADVICE: &[Advice] = &[
     (hints::CHECK_PATH, "check the path"),
     (hints::CHECK_PERMISSIONS, "check the permissions of the file and its folder"),
     (hints::FREE_DISK_SPACE, "free some disk space; an existing file is unchanged"),
+    (
+        hints::RAISE_FILE_SIZE_LIMIT,
+        "raise the limit (ulimit -f), or save to several files: a path that ends in .index.json",
+    ),
+    (hints::CHECK_FILE_SYSTEM, "check the file system, or use another folder"),
     (hints::CLOSE_FILES, "close some files, or raise the limit: ulimit -n"),
     (hints::PASS_REGULAR_FILE, "pass the path of a regular file"),
     (hints::NAME_FORMAT, "pass format=; load raw bytes with load_raw, dtype= and shape="),

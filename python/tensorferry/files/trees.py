@@ -1,0 +1,217 @@
+"""The tree around the tensors of a file: their names, its record, and how it is rebuilt.
+
+A file of several tensors is flat. The name of a tensor is its path of keys and indices, joined by
+dots. Names do not tell a list from a dict, and have no room for numbers and text. Safetensors files
+therefore keep a record of the tree under the metadata key `tensorferry.tree`, as JSON:
+
+- A dict is an object, a list an array; a number, text, true, false and null are themselves.
+- A tensor is the text "$"; its name follows from its path. Other text that begins with "$" has one
+  more "$" in front.
+- `{"$tuple": [...]}` is a tuple, `{"$dict": [[key, value], ...]}` a dict with a key that is not
+  text or begins with "$", `{"$float": "nan"}` a float that JSON lacks, and `{"$complex": [re, im]}`
+  a complex number, as text.
+- "$names" as the whole record is a dict of the tensors by their names, such as a state dict.
+
+There is no record where names alone give the tree back: nested dicts whose keys are text without
+dots, and nothing but tensors in them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tensorferry._native import FileFormatError, InvalidArgumentError, classify
+
+TREE_KEY = "tensorferry.tree"
+
+# As in `ferry.to`: a tree that contains itself exceeds it.
+MAX_TREE_DEPTH = 100
+
+_TENSOR = "$"
+_ALL_BY_NAME = "$names"
+
+
+class Leaf(NamedTuple):
+    """A tensor, or a number or text, in a tree."""
+
+    name: str
+    #: The path as Python writes it, such as `['layers'][0]`.
+    path: str
+    value: Any
+
+
+def is_tree(x: Any) -> bool:
+    """Whether an object is a container whose elements can be named."""
+    return isinstance(x, Mapping | list | tuple)
+
+
+def is_value(x: Any) -> bool:
+    """Whether a leaf is a number or text, which a record keeps. A NumPy scalar is a tensor."""
+    if x is None or type(x) in (bool, int, float, complex, str):
+        return True
+    return isinstance(x, int | float | complex | str) and classify(x) is None
+
+
+def tree_leaves(x: Any) -> Iterator[Leaf]:
+    """The leaves of a tree, in order, with their names."""
+    seen: set[str] = set()
+    for leaf in _leaves(x, "", "", 0):
+        if leaf.name in seen:
+            raise InvalidArgumentError(
+                f"two tensors would be saved as {leaf.name!r}\nhint: rename one of them"
+            )
+        seen.add(leaf.name)
+        yield leaf
+
+
+def _leaves(x: Any, prefix: str, path: str, depth: int) -> Iterator[Leaf]:
+    if depth > MAX_TREE_DEPTH:
+        raise InvalidArgumentError(
+            f"the tree is nested more than {MAX_TREE_DEPTH} levels deep"
+            "\nhint: check that no container contains itself"
+        )
+    for key, value in x.items() if isinstance(x, Mapping) else enumerate(x):
+        if not isinstance(key, str | int) or key == "":
+            place = f"at {path}: " if path else ""
+            raise InvalidArgumentError(
+                f"{place}the key {key!r} cannot be part of a tensor's name\nhint: use text as keys"
+            )
+        name, place = f"{prefix}.{key}" if prefix else str(key), f"{path}[{key!r}]"
+        if is_tree(value):
+            yield from _leaves(value, name, place, depth + 1)
+        else:
+            yield Leaf(name, place, value)
+
+
+def record(tree: Any) -> str | None:
+    """The record of a tree whose keys are valid; None where names alone give it back."""
+    if _follows_from_names(tree):
+        return None
+    import json  # deferred: fast `import tensorferry`
+
+    is_flat = isinstance(tree, Mapping) and not any(
+        is_tree(value) or is_value(value) or not isinstance(key, str) for key, value in tree.items()
+    )
+    encoded = _ALL_BY_NAME if is_flat and tree else _encode(tree)
+    return json.dumps(encoded, allow_nan=False, separators=(",", ":"))
+
+
+def _follows_from_names(tree: Any) -> bool:
+    if not isinstance(tree, Mapping) or not tree:
+        return False
+    return all(
+        isinstance(key, str)
+        and "." not in key
+        and (_follows_from_names(value) if is_tree(value) else not is_value(value))
+        for key, value in tree.items()
+    )
+
+
+def _encode(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        if all(isinstance(key, str) and not key.startswith("$") for key in x):
+            return {key: _encode(value) for key, value in x.items()}
+        return {"$dict": [[key, _encode(value)] for key, value in x.items()]}
+    if isinstance(x, tuple):
+        return {"$tuple": [_encode(value) for value in x]}
+    if isinstance(x, list):
+        return [_encode(value) for value in x]
+    if not is_value(x):
+        return _TENSOR
+    if isinstance(x, str):
+        return "$" + x if x.startswith("$") else str(x)
+    if isinstance(x, complex):
+        return {"$complex": [repr(x.real), repr(x.imag)]}
+    if isinstance(x, float) and (x != x or x in (float("inf"), float("-inf"))):
+        return {"$float": repr(float(x))}
+    return x
+
+
+class _InvalidRecordError(ValueError):
+    """A record that violates the rules above, or contradicts the tensors of its file."""
+
+
+def rebuild(text: str, tensors: Mapping[str, Any], path: str) -> Any:
+    """The tree of a record, with the tensors of the file at `path` in it."""
+    import json
+
+    used: set[str] = set()
+
+    def take(name: str) -> Any:
+        if name == "" and len(tensors) == 1:  # the tree is one tensor
+            name = next(iter(tensors))
+        if name not in tensors:
+            raise _InvalidRecordError(f"the file has no tensor {name!r}, which is in the tree")
+        used.add(name)
+        return tensors[name]
+
+    try:
+        parsed = json.loads(text)
+        if parsed == _ALL_BY_NAME:
+            return dict(tensors)
+        tree = _decode(parsed, "", take, 0)
+        missing = next((name for name in tensors if name not in used), None)
+        if missing is not None:
+            raise _InvalidRecordError(f"the tensor {missing!r} is not in the tree")
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, _InvalidRecordError) else "it cannot be parsed"
+        raise FileFormatError(
+            f"{path}: the record of the tree is invalid: {reason}"
+            "\nhint: leave out nested=True for a dict of the tensors by name"
+        ) from None
+    return tree
+
+
+def _decode(node: Any, name: str, take: Callable[[str], Any], depth: int) -> Any:
+    if depth > MAX_TREE_DEPTH:
+        raise _InvalidRecordError(f"it is nested more than {MAX_TREE_DEPTH} levels deep")
+
+    def child(key: Any, value: Any) -> Any:
+        return _decode(value, f"{name}.{key}" if name else str(key), take, depth + 1)
+
+    if isinstance(node, str):
+        return take(name) if node == _TENSOR else node.removeprefix("$")
+    if isinstance(node, list):
+        return [child(index, value) for index, value in enumerate(node)]
+    if not isinstance(node, dict):
+        return node
+    tag = next(iter(node), "")
+    if not tag.startswith("$"):
+        return {key: child(key, value) for key, value in node.items()}
+    content = node[tag] if len(node) == 1 else None
+    if tag == "$tuple" and isinstance(content, list):
+        return tuple(child(index, value) for index, value in enumerate(content))
+    if tag == "$dict" and isinstance(content, list) and all(map(_is_pair, content)):
+        return {key: child(key, value) for key, value in content}
+    if tag == "$float" and isinstance(content, str):
+        return float(content)
+    if tag == "$complex" and isinstance(content, list) and len(content) == 2:
+        return complex(*(float(str(part)) for part in content))
+    raise _InvalidRecordError(f"it has an unknown node {tag!r}")
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str | int)
+
+
+def nest(tensors: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Nested dicts by the dots in the names, for files without a record."""
+    tree: dict[str, Any] = {}
+    dicts: dict[tuple[str, ...], dict[str, Any]] = {(): tree}
+    for name, tensor in tensors.items():
+        keys = tuple(name.split("."))
+        for end in range(1, len(keys)):
+            if keys[:end] not in dicts:
+                _insert(dicts[keys[: end - 1]], keys[end - 1], {}, name, path)
+                dicts[keys[:end]] = dicts[keys[: end - 1]][keys[end - 1]]
+        _insert(dicts[keys[:-1]], keys[-1], tensor, name, path)
+    return tree
+
+
+def _insert(parent: dict[str, Any], key: str, value: Any, name: str, path: str) -> None:
+    if key in parent:
+        raise FileFormatError(
+            f"{path}: {name!r} and another tensor cannot be in one tree: "
+            "the name of one is the path to the other"
+            "\nhint: leave out nested=True for a dict of the tensors by name"
+        )
+    parent[key] = value

@@ -1,0 +1,13 @@
+"""The list that `ferry.trace` fills."""
+
+from tensorferry._native import Trip, _trips_html, _trips_text
+
+
+class Trips(list[Trip]):
+    """A list of finished conversions, whose text and card fold equal ones into one row."""
+
+    def __str__(self) -> str:
+        return _trips_text(self)
+
+    def _repr_html_(self) -> str:
+        return _trips_html(self)
