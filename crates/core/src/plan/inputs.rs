@@ -52,7 +52,7 @@ pub enum Alignment {
 
 /// Whether the values of a source may change.
 ///
-/// The order matters: [`Self::needs_plan`] is one comparison on the fast path.
+/// The order matters: `needs_plan` is one comparison on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceMutability {
     /// Values may change, and a share sees the change.
