@@ -127,7 +127,9 @@ mod tests {
             assert_eq!(block.data() as usize % ALIGNMENT, 0);
             // SAFETY: `zeroed` allocated at least this many bytes after the aligned start and initialised them.
             let bytes = unsafe { std::slice::from_raw_parts(block.data(), bytes) };
-            assert!(bytes.iter().all(|&byte| byte == 0));
+            // Miri takes minutes for all of them.
+            let step = if cfg!(miri) { 1009 } else { 1 };
+            assert!(bytes.iter().step_by(step).all(|&byte| byte == 0));
         }
         assert_eq!(HostBlock::zeroed(usize::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
     }
