@@ -127,7 +127,7 @@ def _plan_leaf(leaf: Leaf, file: str) -> Plan:
     try:
         found = plan(leaf.value, "numpy")
     except FerryError as error:
-        fact, _, hint = str(error).partition("\nhint: ")
+        fact, hint = str(error).splitlines()[0], error.hint or ""
         if "dataclass" in hint:  # the advice of `to`, which accepts more containers than files
             hint = "save dicts, lists and tuples of tensors, numbers and text"
         error.args = (f"{place}{fact}\nhint: {hint}",)
