@@ -145,6 +145,20 @@ def test_a_file_cannot_speak_to_the_terminal(tmp_path, capsys):
     assert all(letter.isprintable() for line in said.splitlines() for letter in line)
 
 
+def test_the_tree_stays_or_is_said_to_be_left_out(tmp_path, capsys):
+    source, target = tmp_path / "x.safetensors", tmp_path / "y.safetensors"
+    ferry.save(source, {"layers": [np.ones(2), np.zeros(2)], "epoch": 3})
+    assert cli.main(["convert", str(source), str(target)]) == 0
+    assert ferry.load(target, nested=True)["epoch"] == 3
+    assert isinstance(ferry.load(target, nested=True)["layers"], list)
+    # The tree of all tensors would contradict a file with one of them.
+    assert cli.main(["convert", str(source), str(target), "--names", "layers.1"]) == 0
+    assert ferry.load(target, nested=True)["layers"]["1"].tolist() == [0, 0]
+    assert "are left out" not in capsys.readouterr().err
+    assert cli.main(["convert", str(source), str(tmp_path / "y.npz")]) == 0
+    assert "other values of the tree are left out" in capsys.readouterr().err
+
+
 def test_metadata_stays_or_is_said_to_be_left_out(tmp_path, capsys):
     source = tmp_path / "x.safetensors"
     ferry.save(source, {"a": np.ones(2)}, metadata={"by": "me"})

@@ -89,12 +89,16 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     keeps_metadata = to_format.startswith("safetensors")
     if file.metadata and not keeps_metadata:
         terminal.note(f"{to_format} files have no metadata: the metadata is left out")
+    if file._tree is not None and not keeps_metadata:
+        terminal.note(f"{to_format} files keep tensors only: other values of the tree are left out")
     summary = write(
         arguments,
         terminal,
         {tensor.name: (tensor.dtype, list(tensor.shape), tensor.bytes) for tensor in chosen},
         lambda name: file.load(name, "numpy"),
         metadata=_metadata(file) if keeps_metadata else {},
+        # The tree of all tensors is not that of some.
+        tree=file._tree if keeps_metadata and arguments.names is None else None,
     )
     if terminal.json:
         terminal.print_json(summary)
@@ -143,6 +147,7 @@ def write(
     fetch: Callable[[str], np.ndarray[Any, Any]],
     *,
     metadata: Mapping[str, str],
+    tree: str | None = None,
 ) -> dict[str, Any]:
     """Writes OUT, and returns the summary that --json prints."""
     default_name = formats.default_name(arguments.target, arguments.to_format)
@@ -167,6 +172,7 @@ def write(
         read_blocks,
         format=arguments.to_format,
         metadata=metadata,
+        tree=tree,
         shard_bytes=None,
         durable=True,
         compression=arguments.compression,
