@@ -79,6 +79,11 @@ CONVERSIONS = {
     "a cast that was forbidden": Case(
         to(FLOATS, "torch", copy=False, dtype="float16"), "leave out dtype", to(FLOATS, "torch")
     ),
+    "a cast to a type that the target has": Case(
+        to(np.arange(3), "jax", copy=False, dtype="default"),
+        "create the source with the type of the result",
+        to(np.arange(3, dtype="int32"), "jax", dtype="default"),
+    ),
     "a writable result of JAX": Case(
         to(FLOATS, "jax", writable=True),
         "convert to numpy or torch",

@@ -111,7 +111,7 @@ def test_arguments_become_options(own, shown):
     ("arguments", "option"),
     [
         ("plan numpy torch --layout reversed --no-copy", "--no-copy"),
-        ("plan numpy torch --dtype float64 --to-dtype float32 --no-copy", "--to-dtype"),
+        ("plan numpy torch --dtype float32 --to-dtype float64 --no-copy", "--to-dtype"),
         ("plan numpy jax --dtype float64", "--to-dtype default"),
         ("plan numpy jax --writable", "--writable"),
         ("plan numpy numpy --device cuda", "--device"),
@@ -131,7 +131,7 @@ def test_hints_name_options(arguments, option, capsys):
     ("arguments", "advice"),
     [
         ("plan numpy torch --copy", "leave out --copy"),
-        ("plan numpy torch --dtype float64 --to-dtype float32", "leave out --to-dtype"),
+        ("plan numpy torch --dtype float32 --to-dtype float64", "leave out --to-dtype"),
         ("plan jax numpy --writable", "leave out --writable"),
         ("plan numpy jax", "write --no-copy to share the memory"),
     ],

@@ -52,6 +52,8 @@ crate::hint_keys! {
     OMIT_COPY = "core.omit_copy";
     /// The element type was requested.
     OMIT_DTYPE = "core.omit_dtype";
+    /// The element type was requested, and the target may lack that of the source.
+    CREATE_WITH_DTYPE = "core.create_with_dtype";
     /// The device was requested.
     OMIT_DEVICE = "core.omit_device";
     /// The writable result was requested.

@@ -95,6 +95,10 @@ impl Reason {
     pub fn hint(self) -> Option<Hint> {
         let key = match self {
             Reason::Requested => hints::OMIT_COPY,
+            // Without a dtype, a target that lacks 64-bit types would refuse the source.
+            Reason::Cast { from, to } if from.size() >= 8 && from.size() == 2 * to.size() => {
+                hints::CREATE_WITH_DTYPE
+            }
             Reason::Cast { .. } => hints::OMIT_DTYPE,
             Reason::Moved { requested: true, .. } => hints::OMIT_DEVICE,
             Reason::Moved { from, requested: false, .. } if from.is_host() => hints::CHOOSE_HOST_FRAMEWORK,

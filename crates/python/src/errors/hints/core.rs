@@ -69,6 +69,7 @@ pub(super) const ALLOW_COPY: &str = "leave out copy=False to allow the copy";
 pub(super) const COPY_ADVICE: &[Advice] = &[
     (hints::OMIT_COPY, "leave out copy=True"),
     (hints::OMIT_DTYPE, "leave out dtype"),
+    (hints::CREATE_WITH_DTYPE, "create the source with the type of the result"),
     (hints::OMIT_DEVICE, "leave out device"),
     (hints::OMIT_WRITABLE, "leave out writable=True"),
     (hints::CHOOSE_HOST_FRAMEWORK, "convert to a framework that holds host memory"),
