@@ -157,7 +157,7 @@ miri: nightly ## Run the Rust tests that need neither Python nor the system unde
 .PHONY: asan
 asan: HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 asan: $(DRIVER)/libcuda.so.1 ## Run the Rust tests that need no Python under AddressSanitizer, leaks included
-	LD_LIBRARY_PATH=$(abspath $(DRIVER)) ASAN_OPTIONS=allocator_may_return_null=1 \
+	LD_LIBRARY_PATH=$(abspath $(DRIVER)) ASAN_OPTIONS=allocator_may_return_null=1 LSAN_OPTIONS=suppressions=$(abspath tests/lsan_suppressions.txt) \
 	    RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
 	    cargo test $(CARGO_FLAGS) $(PURE_CRATES) --tests --target $(HOST)
 

@@ -163,7 +163,7 @@ def test_the_supported_versions_are_those_that_are_tested():
     for name in SOURCES:
         claimed = re.search(rf"\b{name} ([\d.]+)\b", supported)[1]
         package = packages.get(name, name.lower())
-        assert re.search(rf"^{package}(?:\[\w+\])?=={re.escape(claimed)}\.", oldest, re.M), name
+        assert re.search(rf"^{package}(?:\[\w+\])?=={re.escape(claimed)}\b", oldest, re.M), name
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pythons = re.findall(r":: (3\.\d+)", " ".join(project["classifiers"]))
     assert f"CPython {pythons[0]} to {pythons[-1]}," in supported

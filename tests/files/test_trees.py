@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import OrderedDict
+from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -19,6 +20,14 @@ import tensorferry as ferry
 
 RECORDING_FILES = ("x.safetensors", "x.safetensors.index.json")
 X = np.arange(3, dtype=np.float32)
+
+
+class Color(str, Enum):  # noqa: UP042 (the text of a StrEnum is its value)
+    RED = "red"
+
+
+class Number(IntEnum):
+    TWO = 2
 
 
 class Pair(NamedTuple):
@@ -156,6 +165,39 @@ def test_objects_that_no_file_keeps_are_named(tmp_path, file):
         assert "at ['a'][1]: " in fact_and_hint(caught.value)[0]
 
 
+def test_enums_are_their_values(tmp_path):
+    path = tmp_path / "x.safetensors"
+    ferry.save(path, {Color.RED: X, Number.TWO: [X], "n": Color.RED, "m": Number.TWO})
+    assert same(ferry.load(path, nested=True), {"red": X, 2: [X], "n": "red", "m": 2})
+
+
+def test_a_tree_at_the_limit_returns(tmp_path):
+    path = tmp_path / "x.safetensors"
+    tree: Any = X
+    for _ in range(101):
+        tree = [tree]
+    ferry.save(path, tree)
+    assert same(ferry.load(path, nested=True), tree)
+    with pytest.raises(ferry.InvalidArgumentError, match="100 levels deep"):
+        ferry.save(path, [tree])
+
+
+def test_values_that_no_record_keeps_are_errors(tmp_path):
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(ferry.InvalidArgumentError, match="JSON cannot hold"):
+        ferry.save(path, {"w": X, "n": 10**5000})
+    with pytest.raises(ferry.InvalidArgumentError, match="cannot be part of a tensor's name"):
+        ferry.save(path, {"w\ud800": X})
+    assert not path.exists()
+
+
+def test_a_name_with_many_dots_is_not_nested(tmp_path):
+    path = tmp_path / "x.safetensors"
+    safetensors.numpy.save_file({"." * 100_000: X}, path)
+    with pytest.raises(ferry.FileFormatError, match=r"100000 dots.*\nhint: leave out nested=True"):
+        ferry.load(path, nested=True)
+
+
 def test_a_tree_that_contains_itself(tmp_path):
     tree: dict[str, Any] = {"w": X}
     tree["self"] = tree
@@ -190,7 +232,14 @@ def test_names_that_are_paths_to_others_cannot_be_nested(tmp_path, names):
     "record",
     [
         *("", "{", "nan", '{"$tuple": 3}', '{"$set": []}', '{"$dict": [[]]}', '{"$float": "x"}'),
-        *('{"$complex": [1]}', '{"$tuple": [], "a": 1}', '{"b": "$"}', "{}", "[" * 100_000),
+        *(
+            '{"$complex": [1]}',
+            '{"$tuple": [], "a": 1}',
+            '{"w": "$", "$tuple": [1]}',
+            '{"b": "$"}',
+            "{}",
+            "[" * 100_000,
+        ),
         '{"w":' * 102 + '"$"' + "}" * 102,
     ],
 )

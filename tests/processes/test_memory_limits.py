@@ -24,7 +24,7 @@ import tensorferry as ferry
 LIMITS_KIB = (0, 3 << 10, 7 << 10, 12 << 10, 20 << 10, 200 << 10)
 
 # They take little, whatever the tensor's size.
-SMALL = {"share one", "plan one"}
+SMALL = {"share one", "plan one", "print a plan"}
 
 # They end with an error only; the list that the test keeps may be what finds no memory.
 ENDLESS = {"share one by one", "copy one by one"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import resource
 import signal
 import socket
@@ -15,7 +16,7 @@ import pytest
 from programs.processes import share_peer as there
 from support import subprocesses
 from support.peer_processes import Peer, PeerError
-from support.share_counts import catch_up, descriptors_of, soon
+from support.share_counts import catch_up, sockets_of, soon
 
 import tensorferry as ferry
 
@@ -131,10 +132,10 @@ def test_a_stopped_producer_is_waited_for_as_long_as_said(stopped) -> None:
 
 
 def begin_attach(consumer: Peer, ticket: str, count: int = 1) -> None:
-    """Has a process attach in as many threads; comes back when each has made its socket."""
-    before = descriptors_of(consumer.number)
+    """Has a process attach in as many threads; returns when each has made its socket."""
+    before = sockets_of(consumer.number)
     consumer.begin(there.fetch_sums, ticket, count, 3600)
-    assert soon(lambda: descriptors_of(consumer.number) >= before + count)
+    assert soon(lambda: sockets_of(consumer.number) >= before + count)
 
 
 def test_ctrl_c_ends_the_wait(stopped) -> None:
@@ -169,7 +170,8 @@ def test_a_producer_that_dies_while_it_is_waited_for(stopped) -> None:
         with pytest.raises(PeerError) as caught:
             consumer.end()
         assert caught.value.kind == "TicketError"
-        assert "stale" in caught.value.text
+        # The connection is closed a moment before the process has ended.
+        assert re.search("is stale|closed the connection", caught.value.text)
 
 
 @contextlib.contextmanager

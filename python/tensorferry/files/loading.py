@@ -291,7 +291,7 @@ def load(
         skipped, reason = file.skipped[0]
         raise UnsupportedDTypeError(
             f"{name}: {skipped!r} cannot be converted: {reason.splitlines()[0]}"
-            "\nhint: pass names= without it"
+            "\nhint: pass names= without it" + (", and leave out nested=True" if nested else "")
         )
     chosen = select_names(file, names)
     if isinstance(names, str) and chosen == [names]:

@@ -45,7 +45,8 @@ def save(
             which are written to the same folder.
         x: A tensor of any framework, on any device; or nested dicts, lists and tuples of tensors,
             whose names are joined by dots. Safetensors files also keep the tree itself, with the
-            numbers, text and None in it: `load(path, nested=True)` returns it.
+            numbers, text and None in it: `load(path, nested=True)` returns it. Named tuples come
+            back as tuples, other mappings as dicts, NumPy scalars and bytes as tensors.
         format: "npy", "npz", "safetensors", "safetensors-index", "tensorproto" or "raw"; by the
             file's name by default.
         metadata: The metadata of a safetensors file.

@@ -57,7 +57,7 @@ def tree_leaves(x: Any) -> Iterator[Leaf]:
     for leaf in _leaves(x, "", "", 0):
         if leaf.name in seen:
             raise InvalidArgumentError(
-                f"two tensors would be saved as {leaf.name!r}\nhint: rename one of them"
+                f"two values of the tree would be saved as {leaf.name!r}\nhint: rename one of them"
             )
         seen.add(leaf.name)
         yield leaf
@@ -69,8 +69,9 @@ def _leaves(x: Any, prefix: str, path: str, depth: int) -> Iterator[Leaf]:
             f"the tree is nested more than {MAX_TREE_DEPTH} levels deep"
             "\nhint: check that no container contains itself"
         )
-    for key, value in x.items() if isinstance(x, Mapping) else enumerate(x):
-        if not isinstance(key, str | int) or key == "":
+    for given, value in x.items() if isinstance(x, Mapping) else enumerate(x):
+        key = _without_subclass(given)
+        if not isinstance(key, str | int) or key == "" or not _is_encodable(key):
             place = f"at {path}: " if path else ""
             raise InvalidArgumentError(
                 f"{place}the key {key!r} cannot be part of a tensor's name\nhint: use text as keys"
@@ -80,6 +81,22 @@ def _leaves(x: Any, prefix: str, path: str, depth: int) -> Iterator[Leaf]:
             yield from _leaves(value, name, place, depth + 1)
         else:
             yield Leaf(name, place, value)
+
+
+def _without_subclass(x: Any) -> Any:
+    """Text or an integer without its subclass: JSON and `str` disagree about enums."""
+    if isinstance(x, str):
+        return str.__str__(x)
+    return int(x) if isinstance(x, int) and not isinstance(x, bool) else x
+
+
+def _is_encodable(key: Any) -> bool:
+    """Whether a key is text without lone surrogates, or a number."""
+    try:
+        str(key).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def record(tree: Any) -> str | None:
@@ -92,7 +109,12 @@ def record(tree: Any) -> str | None:
         is_tree(value) or is_value(value) or not isinstance(key, str) for key, value in tree.items()
     )
     encoded = _ALL_BY_NAME if is_flat and tree else _encode(tree)
-    return json.dumps(encoded, allow_nan=False, separators=(",", ":"))
+    try:
+        return json.dumps(encoded, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"the tree has a number that JSON cannot hold: {error}\nhint: save it as text"
+        ) from None
 
 
 def _follows_from_names(tree: Any) -> bool:
@@ -109,8 +131,8 @@ def _follows_from_names(tree: Any) -> bool:
 def _encode(x: Any) -> Any:
     if isinstance(x, Mapping):
         if all(isinstance(key, str) and not key.startswith("$") for key in x):
-            return {key: _encode(value) for key, value in x.items()}
-        return {"$dict": [[key, _encode(value)] for key, value in x.items()]}
+            return {_without_subclass(key): _encode(value) for key, value in x.items()}
+        return {"$dict": [[_without_subclass(key), _encode(value)] for key, value in x.items()]}
     if isinstance(x, tuple):
         return {"$tuple": [_encode(value) for value in x]}
     if isinstance(x, list):
@@ -118,12 +140,12 @@ def _encode(x: Any) -> Any:
     if not is_value(x):
         return _TENSOR
     if isinstance(x, str):
-        return "$" + x if x.startswith("$") else str(x)
+        return "$" + _without_subclass(x) if x.startswith("$") else _without_subclass(x)
     if isinstance(x, complex):
         return {"$complex": [repr(x.real), repr(x.imag)]}
     if isinstance(x, float) and (x != x or x in (float("inf"), float("-inf"))):
         return {"$float": repr(float(x))}
-    return x
+    return _without_subclass(x)
 
 
 class _InvalidRecordError(ValueError):
@@ -162,56 +184,73 @@ def rebuild(text: str, tensors: Mapping[str, Any], path: str) -> Any:
 
 
 def _decode(node: Any, name: str, take: Callable[[str], Any], depth: int) -> Any:
-    if depth > MAX_TREE_DEPTH:
-        raise _InvalidRecordError(f"it is nested more than {MAX_TREE_DEPTH} levels deep")
-
     def child(key: Any, value: Any) -> Any:
         return _decode(value, f"{name}.{key}" if name else str(key), take, depth + 1)
 
     if isinstance(node, str):
         return take(name) if node == _TENSOR else node.removeprefix("$")
-    if isinstance(node, list):
-        return [child(index, value) for index, value in enumerate(node)]
-    if not isinstance(node, dict):
+    if not isinstance(node, dict | list):
         return node
-    tag = next(iter(node), "")
-    if not tag.startswith("$"):
-        return {key: child(key, value) for key, value in node.items()}
-    content = node[tag] if len(node) == 1 else None
-    if tag == "$tuple" and isinstance(content, list):
-        return tuple(child(index, value) for index, value in enumerate(content))
-    if tag == "$dict" and isinstance(content, list) and all(map(_is_pair, content)):
-        return {key: child(key, value) for key, value in content}
+    tag, content = "", None
+    if isinstance(node, dict):
+        tag = next((key for key in node if key.startswith("$")), "")
+        content = node.get(tag) if len(node) == 1 else None
     if tag == "$float" and isinstance(content, str):
         return float(content)
     if tag == "$complex" and isinstance(content, list) and len(content) == 2:
         return complex(*(float(str(part)) for part in content))
+    if depth > MAX_TREE_DEPTH:
+        raise _InvalidRecordError(f"it is nested more than {MAX_TREE_DEPTH} levels deep")
+    if isinstance(node, list):
+        return [child(index, value) for index, value in enumerate(node)]
+    if not tag:
+        return {key: child(key, value) for key, value in node.items()}
+    if tag == "$tuple" and isinstance(content, list):
+        return tuple(child(index, value) for index, value in enumerate(content))
+    if tag == "$dict" and isinstance(content, list) and all(map(_is_pair, content)):
+        return {key: child(key, value) for key, value in content}
     raise _InvalidRecordError(f"it has an unknown node {tag!r}")
 
 
 def _is_pair(pair: Any) -> bool:
-    return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str | int)
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and isinstance(pair[0], str | int)
+        and pair[0] != ""
+    )
 
 
 def nest(tensors: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Nested dicts by the dots in the names, for files without a record."""
     tree: dict[str, Any] = {}
-    dicts: dict[tuple[str, ...], dict[str, Any]] = {(): tree}
+    # The dicts of the tree, which are told from tensors by it.
+    dicts = {id(tree)}
     for name, tensor in tensors.items():
-        keys = tuple(name.split("."))
-        for end in range(1, len(keys)):
-            if keys[:end] not in dicts:
-                _insert(dicts[keys[: end - 1]], keys[end - 1], {}, name, path)
-                dicts[keys[:end]] = dicts[keys[: end - 1]][keys[end - 1]]
-        _insert(dicts[keys[:-1]], keys[-1], tensor, name, path)
+        if name.count(".") > MAX_TREE_DEPTH:
+            raise FileFormatError(
+                f"{path}: the name of a tensor has {name.count('.')} dots, and a tree has at most "
+                f"{MAX_TREE_DEPTH} levels"
+                "\nhint: leave out nested=True for a dict of the tensors by name"
+            )
+        *parents, last = name.split(".")
+        node = tree
+        for key in parents:
+            if key not in node:
+                node[key] = {}
+                dicts.add(id(node[key]))
+            elif id(node[key]) not in dicts:
+                raise _clash(name, path)
+            node = node[key]
+        if last in node:
+            raise _clash(name, path)
+        node[last] = tensor
     return tree
 
 
-def _insert(parent: dict[str, Any], key: str, value: Any, name: str, path: str) -> None:
-    if key in parent:
-        raise FileFormatError(
-            f"{path}: {name!r} and another tensor cannot be in one tree: "
-            "the name of one is the path to the other"
-            "\nhint: leave out nested=True for a dict of the tensors by name"
-        )
-    parent[key] = value
+def _clash(name: str, path: str) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: {name!r} and another tensor cannot be in one tree: "
+        "the name of one is the path to the other"
+        "\nhint: leave out nested=True for a dict of the tensors by name"
+    )

@@ -4,8 +4,8 @@
 //! process, for the first such conversion. It does not appear where gradients are off (`torch.no_grad()`), which is also how
 //! `via(..., grad=True)` converts its arguments.
 //!
-//! The common case pays nothing: [`SourceMutability::Differentiable`] is not handled by the fast path, whose comparison of the
-//! mutability rejects it together with cached memory.
+//! A tensor that requires no gradient pays nothing: [`SourceMutability::Differentiable`] is not handled by the fast path, whose
+//! comparison of the mutability rejects it together with cached memory. One that requires a gradient always takes the planner.
 
 use crate::errors::Result;
 use pyo3::exceptions::PyUserWarning;
@@ -39,13 +39,18 @@ pub(crate) fn warn_once(py: Python<'_>, source: &str, target: &str) -> Result<()
     if WAS_GIVEN.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    // NumPy and others have no gradients: the decorator is for the framework of the function.
-    let differentiates = ["torch", "jax", "tensorflow"].contains(&target) && source != target;
-    let decorator = if differentiates { target } else { "jax" };
+    let alternative = if source == target {
+        format!("use a method of {source}, which keeps the gradient")
+    } else {
+        // NumPy and others have no gradients: the decorator is for the framework of the function.
+        let differentiates = ["torch", "jax", "tensorflow"].contains(&target);
+        let decorator = if differentiates { target } else { "jax" };
+        format!("decorate the function with @ferry.via(\"{decorator}\", grad=True)")
+    };
     let message = CString::new(format!(
         "a {source} tensor that requires a gradient was converted to {target} without it: no gradient flows back \
          through the result\n\
-         hint: pass x.detach() if none is needed, or decorate the function with @ferry.via(\"{decorator}\", grad=True)"
+         hint: pass x.detach() if none is needed, or {alternative}"
     ))
     .map_err(PyErr::from)?;
     Ok(PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)?)

@@ -91,6 +91,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.note(f"{to_format} files have no metadata: the metadata is left out")
     if file._tree is not None and not keeps_metadata:
         terminal.note(f"{to_format} files keep tensors only: other values of the tree are left out")
+    elif file._tree is not None and arguments.names is not None:
+        terminal.note("--names selects tensors: the tree around them is left out")
     summary = write(
         arguments,
         terminal,

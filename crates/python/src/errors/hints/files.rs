@@ -70,7 +70,7 @@ pub(super) const ADVICE: &[Advice] = &[
     (hints::RENAME_TENSOR, "choose another name"),
     (hints::CHOOSE_MEMBER_PATH, "choose a relative path without '..' and without backslashes"),
     (hints::REMOVE_METADATA_KEY, "remove or rename the metadata key"),
-    (hints::SAVE_FEWER_TENSORS, "save fewer tensors per file, or choose shorter names"),
+    (hints::SAVE_FEWER_TENSORS, "save fewer tensors per file, shorter names, or less text beside them"),
     (hints::BEGIN_EACH_TENSOR_ONCE, "begin each tensor once, counting from zero"),
     (hints::WRITE_TENSOR_SIZE, "write exactly as many bytes as the shape and dtype take"),
     (hints::WRITE_ALL_TENSORS, "write all tensors before finishing the file"),
