@@ -150,7 +150,7 @@ def test_other_formats_name_the_value_that_they_cannot_keep(tmp_path, file, valu
     assert f"at ['state'][0]: {value!r}" in fact
     assert str(tmp_path / file) in fact
     assert "safetensors" in hint
-    # An array of text is no tensor.
+    # An array of text is not a tensor.
     assert ("numpy.asarray" in hint) == (value is not None and value != "text")
     # The hint works.
     ferry.save(tmp_path / "x.safetensors", {"model": {"w": X}, "state": [value]})
@@ -285,7 +285,7 @@ def test_patterns_select_tensors(model):
 def test_a_pattern_gives_a_dict_and_a_name_a_tensor(model):
     assert list(ferry.load(model, names="*.1.w")) == ["model.layers.1.w"]
     assert same(ferry.load(model, names="model.layers.1.w"), X + 1)
-    # A name that exists is no pattern.
+    # A name that exists is not read as a pattern.
     assert same(ferry.load(model, names="a[0]*"), X)
     assert list(ferry.load(model, names=["a[0]*"])) == ["a[0]*"]
 

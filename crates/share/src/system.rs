@@ -21,7 +21,11 @@ pub(crate) fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The start time of a process in clock ticks since boot; `None` for a process that does not exist or is a zombie.
+/// The bit `PF_EXITING` of the kernel's flags of a process. The kernel sets it before it closes the descriptors.
+const EXITING: u64 = 4;
+
+/// The start time of a process in clock ticks since boot; `None` for a process that does not exist, is ending, or is a
+/// zombie.
 ///
 /// # Errors
 /// The system does not tell, for example because this process has too many open files.
@@ -41,8 +45,11 @@ fn parse_start_time(text: &[u8]) -> Option<u64> {
     if matches!(fields.next()?, "Z" | "X" | "x") {
         return None;
     }
-    // That was field 3, and the start time is field 22.
-    fields.nth(18)?.parse().ok()
+    // That was field 3. The flags are field 9, and the start time is field 22.
+    if fields.nth(5)?.parse::<u64>().ok()? & EXITING != 0 {
+        return None;
+    }
+    fields.nth(12)?.parse().ok()
 }
 
 /// Cryptographically random bytes.
@@ -135,6 +142,16 @@ mod tests {
         let own = start_time(process_id()).unwrap().unwrap();
         assert!(own > 0 && start_time(process_id()).unwrap() == Some(own));
         assert_eq!(start_time(u32::MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn processes_that_end_have_none() {
+        let stat = |state: &str, flags: u64| {
+            format!("7 (a) b) {state} 1 2 3 4 5 {flags} 1 2 3 4 5 6 7 8 9 10 11 12 55 1")
+        };
+        assert_eq!(parse_start_time(stat("S", 0x400_000).as_bytes()), Some(55));
+        assert_eq!(parse_start_time(stat("R", 0x400_000 | EXITING).as_bytes()), None);
+        assert_eq!(parse_start_time(stat("Z", 0x400_000).as_bytes()), None);
     }
 
     #[test]

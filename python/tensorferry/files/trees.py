@@ -12,7 +12,7 @@ therefore keep a record of the tree under the metadata key `tensorferry.tree`, a
   a complex number, as text.
 - "$names" as the whole record is a dict of the tensors by their names, such as a state dict.
 
-There is no record where names alone give the tree back: nested dicts whose keys are text without
+There is no record where the names alone describe the tree: nested dicts whose keys are text without
 dots, and nothing but tensors in them.
 """
 
@@ -100,7 +100,7 @@ def _is_encodable(key: Any) -> bool:
 
 
 def record(tree: Any) -> str | None:
-    """The record of a tree whose keys are valid; None where names alone give it back."""
+    """The record of a tree whose keys are valid; None where the names alone describe it."""
     if _follows_from_names(tree):
         return None
     import json  # deferred: fast `import tensorferry`

@@ -183,7 +183,7 @@ fn is_main_thread() -> bool {
     }
     IS_MAIN.get().unwrap_or_else(|| {
         // By number: the C library has a function `gettid` since glibc 2.30, and the wheel is for 2.28.
-        // SAFETY: `SYS_gettid` takes no arguments, and the call reads none.
+        // SAFETY: `syscall` requires the arguments of the call that it names, and `SYS_gettid` has none.
         #[cfg(target_os = "linux")]
         let is_main = u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }) == Ok(std::process::id());
         #[cfg(not(target_os = "linux"))]
