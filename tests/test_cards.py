@@ -112,6 +112,15 @@ def test_a_trace_is_a_list_with_a_text_and_a_card():
     assert "the values are converted from float64 to float16" in page.text
 
 
+def test_a_trace_counts_what_is_returned_unchanged():
+    x = np.ones(2)
+    with ferry.trace() as trips:
+        ferry.to(x, "numpy")
+        ferry.to(x, "torch")
+    first = "2 conversions: 1 shared, 0 copied (0 bytes), 1 returned unchanged, "
+    assert str(trips).startswith(first)
+
+
 def test_an_empty_trace():
     with ferry.trace() as trips:
         pass
@@ -161,9 +170,16 @@ def test_the_listing_of_a_file(tmp_path):
 
 
 def test_tensors_of_different_shapes_are_not_folded(tmp_path):
-    ferry.save(tmp_path / "x.npz", {"a0": np.ones(2), "a1": np.ones(3), "a2": np.ones(2)})
+    ferry.save(tmp_path / "x.npz", {f"a{n}": np.ones(3 if n == 1 else 2) for n in range(21)})
     lines = str(ferry.inspect(tmp_path / "x.npz")).splitlines()
-    assert [line.split()[0] for line in lines[1:]] == ["a*", "a1"]
+    assert [line.split()[:2] for line in lines[1:]] == [["a*", "(20)"], ["a1", "float64"]]
+
+
+def test_a_short_listing_has_a_row_for_each_tensor(tmp_path):
+    names = [f"a{n}" for n in range(20)]
+    ferry.save(tmp_path / "x.npz", {name: np.ones(2) for name in names})
+    lines = str(ferry.inspect(tmp_path / "x.npz")).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == names
 
 
 def test_the_listing_of_one_tensor_and_of_none(tmp_path):

@@ -64,6 +64,18 @@ CONVERSIONS = {
         to(np.ma.masked_array([1, 2], [0, 1]).filled(0), "torch"),
     ),
     "a misspelt framework": Case(to(FLOATS, "torhc"), '"torch"', to(FLOATS, "torch")),
+    "a device instead of a framework": Case(
+        to(FLOATS, "cpu"), 'pass device="cpu"', to(FLOATS, "torch", device="cpu")
+    ),
+    "a misspelt type": Case(
+        to(FLOATS, "torch", dtype="flaot16"), '"float16"', to(FLOATS, "torch", dtype="float16")
+    ),
+    "a type of NumPy's codes": Case(
+        to(FLOATS, "torch", dtype="u2"), '"uint16"', to(FLOATS, "torch", dtype="uint16")
+    ),
+    "a short name of a type": Case(
+        to(FLOATS, "torch", dtype="bf16"), '"bfloat16"', to(FLOATS, "torch", dtype="bfloat16")
+    ),
     "a misspelt device": Case(
         to(FLOATS, "torch", device="cpuu"), '"cpu"', to(FLOATS, "torch", device="cpu")
     ),
@@ -223,6 +235,7 @@ def files(folder: Path) -> dict[str, Case]:
     (folder / "x.raw").write_bytes(bytes(24))
     np.save(folder / "float8.npy", np.zeros(3, "V1"))
     tree = {"epoch": 3, "w": FLOATS}
+    ferry.save(folder / "tree.safetensors", tree)
     return {
         "another format": Case(
             lambda: ferry.load(folder / "x.npy"),
@@ -243,6 +256,21 @@ def files(folder: Path) -> dict[str, Case]:
             lambda: ferry.load(path, names="wieght"),
             "'weight'",
             lambda: ferry.load(path, names="weight"),
+        ),
+        "a number by its name": Case(
+            lambda: ferry.load(folder / "tree.safetensors", names="epoch"),
+            "pass nested=True instead of names",
+            lambda: ferry.load(folder / "tree.safetensors", nested=True)["epoch"],
+        ),
+        "the path after the tensors": Case(
+            lambda: ferry.save(tree, folder / "y.safetensors"),  # type: ignore[arg-type]
+            "ferry.save(path, tensors)",
+            lambda: ferry.save(folder / "y.safetensors", tree) or path,
+        ),
+        "a folder that does not exist": Case(
+            lambda: ferry.save(folder / "new" / "y.npy", FLOATS),
+            f"create the folder {folder / 'new'} first",
+            lambda: ((folder / "new").mkdir(), ferry.save(folder / "new" / "y.npy", FLOATS)),
         ),
         "two tensors": Case(
             lambda: ferry.save(folder / "y.npy", [FLOATS, FLOATS]),

@@ -23,7 +23,7 @@ def test_what_is_in_a_file(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "safetensors, 2 tensors" in text
     assert "float16" in text
-    assert "2x3" in text
+    assert "(2, 3)" in text
     assert "by = me" in text
     assert cli.main(["inspect", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -325,3 +325,16 @@ def test_a_pattern_that_matches_an_unsupported_entry_says_why(tmp_path):
 def test_names_and_nested_exclude_each_other(model):
     with pytest.raises(ferry.InvalidArgumentError, match=r"names=.*\nhint: pass only one"):
         ferry.load(model, names="*.w", nested=True)
+
+
+def test_errors_name_the_file_and_the_tensor(tmp_path):
+    path = tmp_path / "x.safetensors"
+    ferry.save(path, {"model": {"steps": np.arange(3)}, "epoch": 1})
+    for options in ({}, {"names": "model.steps"}, {"nested": True}):
+        with pytest.raises(ferry.UnsupportedDTypeError) as caught:
+            ferry.load(path, "jax", **options)
+        assert str(caught.value).startswith(f"{path}: 'model.steps': JAX has no int64")
+    ferry.save(tmp_path / "x.npy", np.arange(3))
+    with pytest.raises(ferry.UnsupportedDTypeError) as caught:
+        ferry.load(tmp_path / "x.npy", "jax")
+    assert str(caught.value).startswith(f"{tmp_path / 'x.npy'}: JAX has no int64")

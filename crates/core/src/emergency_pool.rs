@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// The largest allocation that the reserve serves.
 pub const MAX_EMERGENCY_ALLOCATION_BYTES: usize = 64 * CELL_BYTES;
 
-/// The size of the reserve.
-const EMERGENCY_RESERVE_BYTES: usize = 256 << 10;
+/// The size of the reserve; less under Miri, which takes minutes to fill it.
+const EMERGENCY_RESERVE_BYTES: usize = if cfg!(miri) { 16 << 10 } else { 256 << 10 };
 
 /// The unit of the reserve, and its alignment.
 const CELL_BYTES: usize = 64;

@@ -22,6 +22,8 @@ tensorferry_core::hint_keys! {
 
     /// A path does not exist.
     CHECK_PATH = "files.check_path";
+    /// The folder of a new file does not exist; the value is the folder.
+    CREATE_FOLDER = "files.create_folder";
     /// The system denied access to a file or its folder.
     CHECK_PERMISSIONS = "files.check_permissions";
     /// The disk or the quota is full.

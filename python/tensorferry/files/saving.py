@@ -3,6 +3,7 @@
 The new file is written beside the old one, and replaces it when every byte is written.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -76,6 +77,11 @@ def save(
     """
     from tensorferry.files import writing  # deferred: fast `import tensorferry`
 
+    if is_tree(path) and isinstance(x, str | bytes | os.PathLike):
+        raise InvalidArgumentError(
+            "path is a tree of tensors, and x is a path"
+            "\nhint: the path comes first: ferry.save(path, tensors)"
+        )
     name = decode_path(path)
     leaves = list(tree_leaves(x)) if is_tree(x) else [Leaf(default_name(path, format), "", x)]
     keeps_tree = format_of(path, format) in _RECORDING_FORMATS

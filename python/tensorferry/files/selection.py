@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tensorferry._native import File, InvalidArgumentError
+from tensorferry.files.trees import value_names
 
 # Characters that make a name a pattern of `fnmatch`.
 _PATTERN_CHARACTERS = "*?["
@@ -53,12 +54,16 @@ def _matching(file: File, text: str, known: dict[str, None]) -> list[str]:
         found = [name for name in known if fnmatchcase(name, text)]
     if not found:
         what = "no tensor matches" if _is_pattern(text) else "no tensor is named"
-        raise InvalidArgumentError(f"{file.path}: {what} {text!r}\nhint: {_suggest(text, known)}")
+        raise InvalidArgumentError(
+            f"{file.path}: {what} {text!r}\nhint: {_suggest(file, text, known)}"
+        )
     return found
 
 
-def _suggest(text: str, known: dict[str, None]) -> str:
-    """Advice for a name that the file does not have."""
+def _suggest(file: File, text: str, known: dict[str, None]) -> str:
+    """Advice for a name that no tensor of the file has."""
+    if file._tree is not None and text in value_names(file._tree, known, str(file.path)):
+        return "it is a number or text of the tree: pass nested=True instead of names"
     from difflib import get_close_matches  # deferred: only errors need it
 
     close = get_close_matches(text, known, n=3, cutoff=0.5)

@@ -16,7 +16,7 @@ There is no record where the names alone describe the tree: nested dicts whose k
 dots, and nothing but tensors in them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tensorferry._native import FileFormatError, InvalidArgumentError, classify
@@ -28,6 +28,9 @@ MAX_TREE_DEPTH = 100
 
 _TENSOR = "$"
 _ALL_BY_NAME = "$names"
+
+# Stands for a tensor where only its place in the tree matters.
+_TENSOR_IN_FILE = object()
 
 
 class Leaf(NamedTuple):
@@ -181,6 +184,13 @@ def rebuild(text: str, tensors: Mapping[str, Any], path: str) -> Any:
             "\nhint: leave out nested=True for a dict of the tensors by name"
         ) from None
     return tree
+
+
+def value_names(text: str, tensors: Iterable[str], path: str) -> set[str]:
+    """The names that the numbers and text in the tree of a record would have as tensors."""
+    tree = rebuild(text, dict.fromkeys(tensors, _TENSOR_IN_FILE), path)
+    leaves = tree_leaves(tree) if is_tree(tree) else ()
+    return {leaf.name for leaf in leaves if leaf.value is not _TENSOR_IN_FILE}
 
 
 def _decode(node: Any, name: str, take: Callable[[str], Any], depth: int) -> Any:

@@ -178,9 +178,9 @@ pub(super) fn stride_reason(source: &SourceDescription<'_>, strides: Strides) ->
     match strides {
         Strides::Bytes => None,
         Strides::Dense => (!layout.is_dense()).then_some(Reason::NotDense),
+        Strides::Forward | Strides::Permuted if layout.has_negative_stride() => Some(Reason::NegativeStride),
         Strides::Permuted => (!layout.is_dense_permuted()).then_some(Reason::Gaps),
         Strides::Elements | Strides::Forward if !layout.strides_are_whole() => Some(Reason::FractionalStride),
-        Strides::Forward if layout.has_negative_stride() => Some(Reason::NegativeStride),
         Strides::Elements | Strides::Forward => None,
     }
 }

@@ -65,7 +65,16 @@ impl AtomicFile {
         };
         let (file, temporary) = match create_unnamed(&folder) {
             Ok(file) => (file, None),
-            Err(_) => create_hidden(&folder).map(|(file, path)| (file, Some(path))).map_err(fail)?,
+            Err(_) => {
+                create_hidden(&folder).map(|(file, path)| (file, Some(path))).map_err(|error| match error
+                    .kind()
+                {
+                    io::ErrorKind::NotFound => {
+                        fail(error).with_hint_value(hints::CREATE_FOLDER, folder.display().to_string())
+                    }
+                    _ => fail(error),
+                })?
+            }
         };
         Ok(Self { file, target, folder, old, temporary })
     }

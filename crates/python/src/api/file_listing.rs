@@ -1,6 +1,7 @@
 //! The tensors of a file as text and as a card.
 //!
-//! Tensors of one type and shape whose names differ only in numbers are one row: the layers of a model repeat the same tensors.
+//! In a long listing, tensors of one type and shape whose names differ only in numbers are one row: the layers of a model repeat
+//! the same tensors.
 
 use crate::errors::Result;
 use crate::reports::card::Card;
@@ -12,6 +13,9 @@ use tensorferry_files::{FileEntry, TensorFile};
 
 /// Characters of a metadata value that are shown. Some files store whole configurations in one value.
 const MAX_METADATA_CHARS: usize = 200;
+
+/// A listing of no more tensors than these has a row for each.
+const MAX_SINGLE_ROWS: usize = 20;
 
 /// The metadata key under which `save` records the tree around the tensors.
 pub(super) const TREE_KEY: &str = "tensorferry.tree";
@@ -60,6 +64,9 @@ fn name_pattern(name: &str) -> String {
 
 /// The rows of a listing, in the order of their first tensors.
 fn rows(file: &TensorFile) -> Vec<ListingRow<'_>> {
+    if file.entries().len() <= MAX_SINGLE_ROWS {
+        return file.entries().iter().map(|entry| ListingRow { entries: vec![entry] }).collect();
+    }
     let mut rows: Vec<ListingRow<'_>> = Vec::new();
     let mut positions: HashMap<(String, &str, &[i64]), usize> = HashMap::new();
     for entry in file.entries() {

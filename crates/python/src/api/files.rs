@@ -231,7 +231,13 @@ fn load_entry<'py>(
     let tensor = tensor_of_entry(file.py(), opened, entry, (mmap && entry.is_stored()).then_some(mode))?;
     let source = Source::in_place(file.clone().into_any(), "file", tensor)
         .with_mutability(SourceMutability::Temporary);
-    convert::convert_by_plan(file.py(), source, request, started)
+    convert::convert_by_plan(file.py(), source, request, started).map_err(|failure| {
+        let path = opened.path().display();
+        match name {
+            "" => failure.within(&path.to_string()),
+            _ => failure.within(&format!("{path}: '{name}'")),
+        }
+    })
 }
 
 /// A tensor in the mapped file, or without a mode in a new block that is read from the file.

@@ -5,6 +5,7 @@ use crate::conversion::streams::{NamedStream, stream_of};
 use crate::errors::{Failure, Result, describe_argument, fail, keys, type_name};
 use crate::frameworks;
 use crate::interpreter::once::interned;
+use crate::text::closest_name;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
@@ -109,7 +110,40 @@ fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<DTypeRequest> {
 
 fn unknown_dtype(given: &Bound<'_, PyAny>) -> Failure {
     let fact = format!("dtype is {}, which is not an element type", describe_argument(given));
-    Error::new(ErrorKind::InvalidArgument, fact).with_hint(keys::NAME_DTYPE).into()
+    let error = Error::new(ErrorKind::InvalidArgument, fact);
+    let text = given.cast::<PyString>().map(|text| text.to_string()).unwrap_or_default();
+    match likely_dtype(&text) {
+        Some(dtype) => error.with_hint_value(keys::SUGGEST_DTYPE, dtype.name()).into(),
+        None => error.with_hint(keys::NAME_DTYPE).into(),
+    }
+}
+
+/// The element type that a name means which is not one: a code of NumPy, a short name, or a name with a typing error.
+fn likely_dtype(name: &str) -> Option<DType> {
+    if let Some((kind, bytes)) = name.split_at_checked(1)
+        && let Ok(bytes @ 1..=16) = bytes.parse::<usize>()
+    {
+        let kind = match kind {
+            "f" => "float",
+            "i" => "int",
+            "u" => "uint",
+            "c" => "complex",
+            _ => return None,
+        };
+        return DType::from_name(&format!("{kind}{}", bytes * 8));
+    }
+    match name {
+        "half" | "fp16" => Some(DType::Float16),
+        "bf16" => Some(DType::BFloat16),
+        "single" | "fp32" => Some(DType::Float32),
+        "double" | "fp64" => Some(DType::Float64),
+        _ => {
+            // The names are short: without the first letter, too many are close.
+            let alike =
+                DType::all().map(DType::name).filter(|known| known.chars().next() == name.chars().next());
+            closest_name(name, alike).and_then(DType::from_name)
+        }
+    }
 }
 
 /// The element type of `bool`, `int`, `float` or `complex`, as in NumPy.

@@ -39,13 +39,10 @@ pub(crate) fn warn_once(py: Python<'_>, source: &str, target: &str) -> Result<()
     if WAS_GIVEN.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    let alternative = if source == target {
-        format!("use a method of {source}, which keeps the gradient")
+    let alternative = if source != target && ["torch", "jax", "tensorflow"].contains(&target) {
+        format!("decorate the function with @ferry.via(\"{target}\", grad=True)")
     } else {
-        // NumPy and others have no gradients: the decorator is for the framework of the function.
-        let differentiates = ["torch", "jax", "tensorflow"].contains(&target);
-        let decorator = if differentiates { target } else { "jax" };
-        format!("decorate the function with @ferry.via(\"{decorator}\", grad=True)")
+        format!("compute with functions of {source}, which keep the gradient")
     };
     let message = CString::new(format!(
         "a {source} tensor that requires a gradient was converted to {target} without it: no gradient flows back \

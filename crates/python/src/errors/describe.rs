@@ -2,14 +2,17 @@
 
 use super::failure::{Failure, fail};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyType};
 use tensorferry_core::ErrorKind;
 
 /// Describes an invalid argument: the text of a string, or the type of any other object.
 pub(crate) fn describe_argument(given: &Bound<'_, PyAny>) -> String {
-    match given.cast::<PyString>() {
-        Ok(text) => format!("\"{}\"", text.to_string_lossy().lines().next().unwrap_or_default()),
-        Err(_) => format!("an object of type {}", type_name(given)),
+    if let Ok(text) = given.cast::<PyString>() {
+        return format!("\"{}\"", text.to_string_lossy().lines().next().unwrap_or_default());
+    }
+    match given.cast::<PyType>().map(|class| class.fully_qualified_name()) {
+        Ok(Ok(name)) => format!("the class {name}"),
+        _ => format!("an object of type {}", type_name(given)),
     }
 }
 

@@ -60,14 +60,18 @@ impl From<Failure> for PyErr {
 impl Failure {
     /// The same failure, with the path within a tree in front of its fact.
     pub(crate) fn at(self, path: &str) -> Self {
-        let with_path = |error: Error| error.at(format_args!("at {path}"));
+        self.within(&format!("at {path}"))
+    }
+
+    /// The same failure, with text that says where it happened in front of its fact.
+    pub(crate) fn within(self, context: &str) -> Self {
         match self {
-            Self::Ferry(error) => Self::Ferry(with_path(error)),
-            Self::WithCause(error, cause) => Self::WithCause(with_path(error), cause),
+            Self::Ferry(error) => Self::Ferry(error.at(context)),
+            Self::WithCause(error, cause) => Self::WithCause(error.at(context), cause),
             Self::Python(error) => {
                 Python::attach(|py| {
                     // An error here matters less than the error itself.
-                    let _ = add_path(&error, path, py);
+                    let _ = add_context(&error, context, py);
                 });
                 Self::Python(error)
             }
@@ -75,12 +79,12 @@ impl Failure {
     }
 }
 
-/// Adds the path within a tree to the message, if it is a `FerryError` that Python code has raised.
-fn add_path(error: &PyErr, path: &str, py: Python<'_>) -> PyResult<()> {
+/// Adds the context to the message, if it is a `FerryError` that Python code has raised.
+fn add_context(error: &PyErr, context: &str, py: Python<'_>) -> PyResult<()> {
     let value = error.value(py);
     let is_ours = value.is_instance(types(py)?[0].bind(py))?;
     if let (true, Ok((message,))) = (is_ours, value.getattr("args")?.extract::<(String,)>()) {
-        value.setattr("args", (format!("at {path}: {message}"),))?;
+        value.setattr("args", (format!("{context}: {message}"),))?;
     }
     Ok(())
 }

@@ -8,6 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyModule, PyString};
 use tensorferry_core::{Error, ErrorKind};
 
+/// Devices that callers name instead of a framework.
+const DEVICES: [&str; 3] = ["cpu", "cuda", "gpu"];
+
 /// The name in the argument `framework`, which is a string or a module.
 pub(crate) fn requested_name(framework: &Bound<'_, PyAny>) -> Result<String> {
     if let Ok(text) = framework.cast::<PyString>() {
@@ -35,6 +38,14 @@ pub(crate) fn unknown_framework(py: Python<'_>, name: &str) -> Failure {
         None => closest_name(name, names.iter().cloned().chain(aliases)),
     };
     let fact = format!("unknown framework \"{name}\"");
+    if DEVICES.iter().any(|device| lower.split(':').next() == Some(device)) {
+        let device = lower.replace("gpu", "cuda");
+        return fail(
+            ErrorKind::InvalidArgument,
+            fact,
+            format!("name a framework, and pass device=\"{device}\""),
+        );
+    }
     match likely {
         Some(known) => fail(ErrorKind::InvalidArgument, fact, format!("did you mean \"{known}\"?")),
         None => Error::new(ErrorKind::InvalidArgument, fact)

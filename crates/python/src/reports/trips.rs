@@ -14,10 +14,12 @@ use tensorferry_core::plan::count_noun;
 /// The number of conversions, how many are shared or copied, and their duration.
 fn summary(trips: &[&Trip]) -> String {
     let copied = trips.iter().filter(|trip| !trip.report().shares()).count();
+    let unchanged = trips.iter().filter(|trip| trip.report().action == "itself").count();
     let moved = format_bytes(trips.iter().map(|trip| trip.report().bytes_moved).sum());
     let seconds = trips.iter().fold(0.0, |sum, trip| sum + trip.seconds());
-    let (count, shared) = (count_noun(trips.len(), "conversion"), trips.len() - copied);
-    format!("{count}: {shared} shared, {copied} copied ({moved}), {}", format_duration(seconds))
+    let (count, shared) = (count_noun(trips.len(), "conversion"), trips.len() - copied - unchanged);
+    let returned = if unchanged == 0 { String::new() } else { format!(", {unchanged} returned unchanged") };
+    format!("{count}: {shared} shared, {copied} copied ({moved}){returned}, {}", format_duration(seconds))
 }
 
 /// The number and the duration of the conversions of a row.

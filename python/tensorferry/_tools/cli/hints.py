@@ -29,7 +29,8 @@ ADVICE = {
     "core.raise_budget": "free some memory first",
     "core.request_share_or_align": _ALLOW_COPY,
     "core.use_cpu_or_view_as_bytes": "write --device cpu",
-    "core.use_default_dtype": "write --to-dtype default to get {}, or set JAX_ENABLE_X64=1",
+    "core.use_default_dtype": "write --to-dtype default to get {} (values that it cannot hold "
+    "change), or set JAX_ENABLE_X64=1",
     "core.use_native_byte_order": _ALLOW_COPY,
     "core.use_writable_source": _ALLOW_COPY,
     "cuda.install_driver": "install the NVIDIA driver, or leave out --device",
@@ -47,6 +48,7 @@ ADVICE = {
     "files.read_instead_of_mapping": "copy the file to a disk that supports memory maps",
     "files.save_dates_as_int64": "convert it to int64 with NumPy, and save that",
     "python.name_device": "write cpu, cuda:0 or default",
+    "python.suggest_dtype": "did you mean {}?",
     "python.name_dtype": "write a name such as float32, bfloat16 or int64",
     "python.name_file_format": "write --to-format npy, npz, safetensors, tensorproto or raw",
     "share.check_producer": "check whether the producer is stopped, or write a longer --timeout",

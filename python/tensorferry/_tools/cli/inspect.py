@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         [
             clean(tensor.name) or "-",
             tensor.dtype,
-            "x".join(map(str, tensor.shape)) or "scalar",
+            str(tuple(tensor.shape)),
             size(tensor.bytes),
             ", ".join(_properties(tensor)),
         ]
@@ -101,6 +101,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         terminal.print(f"  {clean(name)} cannot be converted: {clean(reason.splitlines()[0])}")
     for key, value in file.metadata.items():
         terminal.print(f"  {clean(key)} = {clean(value)}")
+    if file._tree is not None:
+        terminal.print("  tree: recorded, with its numbers and text; convert keeps it")
     return 0
 
 

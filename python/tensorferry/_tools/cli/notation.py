@@ -1,7 +1,6 @@
 """Formatting and parsing of sizes, times, shapes and framework names on the command line."""
 
 import argparse
-import difflib
 import math
 import re
 from typing import Any
@@ -10,7 +9,6 @@ import numpy as np
 
 import tensorferry as ferry
 from tensorferry import InvalidArgumentError
-from tensorferry._tools.samples import DTYPES
 from tensorferry.framework_register import TENSOR_FRAMEWORKS, is_sparse_only, tensor_framework
 
 
@@ -88,9 +86,10 @@ def compression(text: str) -> int:
 
 def dtype(text: str) -> str:
     """Parses the name of an element type."""
-    if text == "default" or not _accepts("python.name_dtype", dtype=text):
-        close = difflib.get_close_matches(text, DTYPES, n=1)
-        advice = f"did you mean {close[0]}?" if close else "write a name such as float32 or int64"
+    refusal = _refusal("python.name_dtype", "python.suggest_dtype", dtype=text)
+    if text == "default" or refusal is not None:
+        meant = re.search('did you mean "(.*)"[?]', str(refusal))
+        advice = f"did you mean {meant[1]}?" if meant else "write a name such as float32 or int64"
         raise argparse.ArgumentTypeError(f"{quote(text)} is not an element type\nhint: {advice}")
     return text
 
@@ -102,7 +101,7 @@ def dtype_or_default(text: str) -> str:
 
 def device(text: str) -> str:
     """Parses the name of a device."""
-    if not _accepts("python.name_device", device=text):
+    if _refusal("python.name_device", device=text) is not None:
         raise argparse.ArgumentTypeError(
             f"{quote(text)} is not a device\nhint: write cpu, cuda, cuda:1 or default"
         )
@@ -118,13 +117,13 @@ def source_device(text: str) -> str:
     return text
 
 
-def _accepts(refusal: str, **option: Any) -> bool:
-    """Whether the library knows the name, also where NumPy cannot use it."""
+def _refusal(*hints: str, **option: Any) -> ferry.FerryError | None:
+    """The library's error for a name that it does not know; None if only NumPy lacks it."""
     try:
         ferry.plan(np.empty(0), "numpy", **option)
     except ferry.FerryError as error:
-        return getattr(error, "_hint_key", None) != refusal
-    return True
+        return error if getattr(error, "_hint_key", None) in hints else None
+    return None
 
 
 def framework_name(text: str) -> str:

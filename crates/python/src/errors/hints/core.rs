@@ -20,7 +20,10 @@ pub(super) const ADVICE: &[Advice] = &[
     (hints::MOVE_TO_CPU, "move it to the CPU with its own framework first"),
     (hints::REDUCE_DIMENSIONS, "reshape it to fewer dimensions first"),
     (hints::USE_CPU_OR_VIEW_AS_BYTES, "pass device=\"cpu\", or view the source as uint8 first"),
-    (hints::USE_DEFAULT_DTYPE, "pass dtype=\"default\" to get {}, or turn on jax_enable_x64"),
+    (
+        hints::USE_DEFAULT_DTYPE,
+        "pass dtype=\"default\" to get {} (values that it cannot hold change), or turn on jax_enable_x64",
+    ),
     (
         hints::CAST_TO_SUPPORTED_DTYPE,
         "pass dtype=\"{}\", or another type that the framework has, to convert the values",

@@ -20,6 +20,7 @@ pub(super) const ADVICE: &[Advice] = &[
         "if you trust the file, pass max_decompressed_bytes= with the number of bytes that it may expand to",
     ),
     (hints::CHECK_PATH, "check the path"),
+    (hints::CREATE_FOLDER, "create the folder {} first"),
     (hints::CHECK_PERMISSIONS, "check the permissions of the file and its folder"),
     (hints::FREE_DISK_SPACE, "free some disk space; an existing file is unchanged"),
     (

@@ -5,6 +5,8 @@ tensorferry_core::hint_keys! {
     NAME_FRAMEWORK = "python.name_framework";
     /// The value is not a dtype.
     NAME_DTYPE = "python.name_dtype";
+    /// The value is not a dtype; the value of the hint is the dtype that is meant.
+    SUGGEST_DTYPE = "python.suggest_dtype";
     /// The value is not a device.
     NAME_DEVICE = "python.name_device";
     /// The extension of a path does not tell the format.
