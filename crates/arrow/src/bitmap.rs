@@ -1,0 +1,154 @@
+//! Bits: the validity of elements, and booleans. The first bit of a byte is its lowest.
+
+/// A range of bits in memory that somebody else keeps alive.
+#[derive(Clone, Copy, Debug)]
+pub struct Bits {
+    data: *const u8,
+    /// The number of bits before the first one.
+    offset: usize,
+    length: usize,
+}
+
+// SAFETY: the memory does not change while it is shared (the contract of `new`), so that any thread may read it.
+unsafe impl Send for Bits {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Bits {}
+
+impl Bits {
+    /// The bits `offset` to `offset + length` after a pointer.
+    ///
+    /// # Safety
+    /// `offset + length` does not overflow. The bytes of these bits are readable, and do not change, as long as the value or a
+    /// slice of it is used.
+    pub(crate) unsafe fn new(data: *const u8, offset: usize, length: usize) -> Self {
+        Self { data, offset, length }
+    }
+
+    /// The number of bits.
+    pub fn len(self) -> usize {
+        self.length
+    }
+
+    /// Whether there are no bits.
+    pub fn is_empty(self) -> bool {
+        self.length == 0
+    }
+
+    /// Some of the bits. Bits that do not exist are left out.
+    #[must_use]
+    pub fn slice(self, start: usize, length: usize) -> Self {
+        let start = start.min(self.length);
+        Self { offset: self.offset + start, length: length.min(self.length - start), ..self }
+    }
+
+    /// One bit; false if it does not exist.
+    pub fn get(self, index: usize) -> bool {
+        if index >= self.length {
+            return false;
+        }
+        let at = self.offset + index;
+        // SAFETY: the index is less than the length, so that the byte is readable (the contract of `new`).
+        unsafe { *self.data.add(at / 8) >> (at % 8) & 1 == 1 }
+    }
+
+    /// The 64 bits from a multiple of 64 on; bits beyond the end are zero.
+    fn word(self, index: usize) -> u64 {
+        let rest = self.length.saturating_sub(index * 64).min(64);
+        if rest == 0 {
+            return 0;
+        }
+        let at = self.offset + index * 64;
+        let (byte, shift) = (at / 8, at % 8);
+        let count = (shift + rest).div_ceil(8);
+        let mut bytes = [0u8; 16];
+        // SAFETY: these are the `count` bytes of `rest` bits, which are among the bits of the value and readable (the contract of
+        // `new`). At most 7 + 64 bits are nine bytes, and there is room for 16.
+        unsafe { self.data.add(byte).copy_to_nonoverlapping(bytes.as_mut_ptr(), count) };
+        let word = (u128::from_le_bytes(bytes) >> shift) as u64;
+        if rest == 64 { word } else { word & ((1 << rest) - 1) }
+    }
+
+    /// The words of all bits; bits beyond the end are zero.
+    fn words(self) -> impl Iterator<Item = u64> {
+        (0..self.length.div_ceil(64)).map(move |index| self.word(index))
+    }
+
+    /// The number of bits that are zero.
+    pub fn count_zeros(self) -> usize {
+        self.length - self.words().map(|word| word.count_ones() as usize).sum::<usize>()
+    }
+
+    /// Calls a function with the index of each bit that is zero.
+    pub fn for_each_zero(self, mut visit: impl FnMut(usize)) {
+        for (number, word) in self.words().enumerate() {
+            let rest = (self.length - number * 64).min(64);
+            let mut zeros = !word & (u64::MAX >> (64 - rest));
+            while zeros != 0 {
+                visit(number * 64 + zeros.trailing_zeros() as usize);
+                zeros &= zeros - 1;
+            }
+        }
+    }
+
+    /// Writes a byte for each bit, 0 or 1.
+    ///
+    /// # Safety
+    /// As many bytes as there are bits are writable at `out`, and nothing else uses them.
+    pub unsafe fn unpack(self, out: *mut u8) {
+        // A multiplication copies a byte of bits to eight bytes, a mask keeps another bit in each of them, and the addition moves
+        // it to the highest place.
+        let spread = |bits: u8| -> u64 {
+            let one_bit_each = u64::from(bits).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+            ((one_bit_each + 0x7f7f_7f7f_7f7f_7f7f) >> 7) & 0x0101_0101_0101_0101
+        };
+        for (number, word) in self.words().enumerate() {
+            let start = number * 64;
+            let rest = (self.length - start).min(64);
+            let mut bytes = [0u64; 8];
+            for (eight, bits) in bytes.iter_mut().zip(word.to_le_bytes()) {
+                *eight = spread(bits).to_le();
+            }
+            // SAFETY: `start + rest` is at most the number of bits, for which there is room (the contract of `unpack`). The eight
+            // numbers are 64 bytes.
+            unsafe { bytes.as_ptr().cast::<u8>().copy_to_nonoverlapping(out.add(start), rest) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bits(bytes: &[u8], offset: usize, length: usize) -> Bits {
+        assert!(offset + length <= bytes.len() * 8);
+        // SAFETY: the assertion keeps the bits within the bytes, which live longer than the value in these tests.
+        unsafe { Bits::new(bytes.as_ptr(), offset, length) }
+    }
+
+    fn unpacked(bits: Bits) -> Vec<u8> {
+        let mut out = vec![9; bits.len()];
+        // SAFETY: the vector has a byte for each bit.
+        unsafe { bits.unpack(out.as_mut_ptr()) };
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn all_methods_agree_with_a_loop(bytes: Vec<u8>, start in 0usize..200, length in 0usize..900) {
+            let start = start.min(bytes.len() * 8);
+            let length = length.min(bytes.len() * 8 - start);
+            let expected: Vec<u8> = (start..start + length).map(|at| bytes[at / 8] >> (at % 8) & 1).collect();
+            let found = bits(&bytes, start, length);
+            prop_assert_eq!(&unpacked(found), &expected);
+            prop_assert_eq!(found.count_zeros(), expected.iter().filter(|&&bit| bit == 0).count());
+            let mut zeros = Vec::new();
+            found.for_each_zero(|index| zeros.push(index));
+            prop_assert!(zeros.iter().copied().eq((0..length).filter(|&at| expected[at] == 0)));
+            prop_assert!((0..length).all(|at| found.get(at) == (expected[at] == 1)));
+            prop_assert!(!found.get(length));
+            let half = found.slice(length / 2, length);
+            prop_assert_eq!(&unpacked(half), &expected[length / 2..]);
+        }
+    }
+}

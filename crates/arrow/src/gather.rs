@@ -1,0 +1,378 @@
+//! Writes the chunks of a column to one tensor, in one pass: values, and their validity.
+//!
+//! Numbers without nulls are copied by the copy engine. Everything else is written in the order of the column, a block of rows at
+//! a time: bits are unpacked, codes are looked up, nulls are filled. If the axes of the tensors are permuted, a block is then
+//! copied to its place.
+
+use crate::array::{Array, Content, Values};
+use crate::bitmap::Bits;
+use crate::errors::invalid_struct;
+use crate::schema::{Column, Field};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::pack::{CopyDestination, CopySource, convert};
+use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, workers};
+
+/// The elements that a thread writes at a time: enough to pay for the start, few enough for the cache.
+const BLOCK_ELEMENTS: usize = 1 << 16;
+
+impl Field {
+    /// The type of the elements of a tensor of this column; `None` if the column has no tensor.
+    pub fn dtype(&self) -> Option<DType> {
+        match &self.column {
+            Column::Numbers(dtype) | Column::Temporal { dtype, .. } => Some(*dtype),
+            Column::Bits => Some(DType::Bool),
+            Column::Tensors { child, .. } => child.dtype(),
+            Column::Dictionary { values, .. } => match values.column {
+                Column::Numbers(dtype) => Some(dtype),
+                Column::Bits => Some(DType::Bool),
+                _ => None,
+            },
+            Column::Lists { .. } | Column::Structs(_) | Column::Nulls | Column::Unsupported { .. } => None,
+        }
+    }
+
+    /// The shape of one row.
+    pub fn row_shape(&self) -> Vec<i64> {
+        match &self.column {
+            Column::Tensors { child, shape, .. } => [shape.clone(), child.row_shape()].concat(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The number of nulls in the chunks of a column, in tensors and dictionaries too.
+///
+/// # Errors
+/// When a code is not in its dictionary.
+pub fn count_nulls(chunks: &[Array]) -> Result<usize> {
+    chunks.iter().map(count_chunk_nulls).sum()
+}
+
+fn count_chunk_nulls(chunk: &Array) -> Result<usize> {
+    let own = chunk.count_nulls();
+    match chunk.content() {
+        Content::Tensors { child, .. } => Ok(own + count_chunk_nulls(child)?),
+        Content::Dictionary { codes, values } if values.count_nulls() > 0 => {
+            let mut count = 0;
+            for index in 0..chunk.len() {
+                count += usize::from(value_index(chunk, *codes, values, index)?.is_none());
+            }
+            Ok(count)
+        }
+        _ => Ok(own),
+    }
+}
+
+/// The index of the value of an element in the dictionary; `None` if the element is null.
+fn value_index(chunk: &Array, codes: Values, values: &Array, index: usize) -> Result<Option<usize>> {
+    if chunk.validity().is_some_and(|bits| !bits.get(index)) {
+        return Ok(None);
+    }
+    // SAFETY: callers pass an index below the length of the chunk, for whose codes there is memory (`Array::new`).
+    let code = unsafe { codes.integer(index) };
+    match usize::try_from(code) {
+        Ok(code) if code < values.len() => {
+            Ok(values.validity().is_none_or(|bits| bits.get(code)).then_some(code))
+        }
+        _ => Err(invalid_struct(format!("a code is {code}, and the dictionary has {} values", values.len()))),
+    }
+}
+
+impl Values {
+    /// One of the integers; zero for other types.
+    ///
+    /// # Safety
+    /// There are more than `index` numbers.
+    unsafe fn integer(self, index: usize) -> i128 {
+        let at = self.data.wrapping_add(index * self.dtype.size());
+        // SAFETY: the number exists (the contract of `integer`). Arrow does not guarantee its alignment.
+        unsafe {
+            match self.dtype {
+                DType::Int8 => i128::from(at.cast::<i8>().read_unaligned()),
+                DType::UInt8 => i128::from(at.read_unaligned()),
+                DType::Int16 => i128::from(at.cast::<i16>().read_unaligned()),
+                DType::UInt16 => i128::from(at.cast::<u16>().read_unaligned()),
+                DType::Int32 => i128::from(at.cast::<i32>().read_unaligned()),
+                DType::UInt32 => i128::from(at.cast::<u32>().read_unaligned()),
+                DType::Int64 => i128::from(at.cast::<i64>().read_unaligned()),
+                DType::UInt64 => i128::from(at.cast::<u64>().read_unaligned()),
+                _ => 0,
+            }
+        }
+    }
+}
+
+/// A block of rows of one chunk, and the place of its first row in the destination.
+struct Block {
+    rows: Array,
+    first_row: usize,
+}
+
+/// Divides chunks into blocks of rows.
+fn blocks(chunks: &[Array], elements_per_row: usize) -> Vec<Block> {
+    let rows_per_block = (BLOCK_ELEMENTS / elements_per_row.max(1)).max(1);
+    let mut blocks = Vec::new();
+    let mut first_row = 0;
+    for chunk in chunks {
+        for start in (0..chunk.len()).step_by(rows_per_block) {
+            let rows = chunk.slice(start, rows_per_block);
+            blocks.push(Block { rows, first_row: first_row + start });
+        }
+        first_row += chunk.len();
+    }
+    blocks
+}
+
+/// Runs a task for each block, on at most `threads` threads.
+fn for_each_block(
+    blocks: &[Block],
+    threads: usize,
+    task: impl Fn(&Block) -> Result<()> + Sync,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let failure = Mutex::new(None);
+    workers::run_parallel(threads.min(blocks.len()), || {
+        // Relaxed: only the number matters; the end of a job publishes what its helpers wrote.
+        while let Some(block) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = task(block) {
+                failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(error);
+                return;
+            }
+        }
+    });
+    match failure.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// A pointer that threads share. Each writes other rows.
+#[derive(Clone, Copy)]
+struct Output(*mut u8);
+
+// SAFETY: `for_each_block` gives each block to one thread, and blocks have no row in common.
+unsafe impl Send for Output {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Output {}
+
+impl Output {
+    fn row(self, number: usize, stride: i64) -> *mut u8 {
+        self.0.wrapping_offset((number as i64 * stride) as isize)
+    }
+}
+
+/// Writes the values of all chunks to a tensor, one chunk after another. Nulls get the value of `fill`, one element of the
+/// destination's type, or any value without one.
+///
+/// # Errors
+/// When the shapes differ, the column has no tensor, a code is not in its dictionary, or there is no memory.
+///
+/// # Safety
+/// The destination is writable over the whole extent of its layout, nothing else uses it meanwhile, it does not overlap the
+/// chunks, no two of its indices reach the same byte, and `fill` has as many bytes as an element of it.
+pub unsafe fn write_values(
+    chunks: &[Array],
+    destination: &CopyDestination<'_>,
+    fill: Option<&[u8]>,
+    threads: usize,
+) -> Result<()> {
+    let (shape, strides) = (destination.layout.shape(), destination.layout.strides());
+    let total: usize = chunks.iter().map(Array::len).sum();
+    if shape.first() != Some(&(total as i64)) {
+        return Err(invalid_struct(format!("{total} rows do not fit a tensor of shape {shape:?}")));
+    }
+    let (row_shape, row_stride) = (&shape[1..], strides[0]);
+    let (dtype, item) = (destination.dtype, destination.dtype.size());
+    let elements_per_row = row_shape.iter().product::<i64>() as usize;
+    let output = Output(destination.data);
+    let layout_of = |rows: usize| Layout::strided(item, &[&[rows as i64], row_shape].concat(), strides);
+    let has_nulls = fill.is_some() && count_nulls(chunks)? > 0;
+    if !has_nulls && let Some(tensors) = as_tensors(chunks)? {
+        let mut first_row = 0;
+        for tensor in &tensors {
+            let rows = tensor.layout().shape()[0] as usize;
+            let layout = layout_of(rows)?;
+            let from = CopySource {
+                data: tensor.data(),
+                dtype: tensor.dtype(),
+                layout: tensor.layout(),
+                order: ByteOrder::Native,
+            };
+            let data = output.row(first_row, row_stride);
+            let to = CopyDestination { data, dtype, layout: &layout };
+            // SAFETY: the tensor is readable while the chunk lives. The destination is some rows of one that is writable, that
+            // nothing else uses and that does not overlap the chunks (the contract of `write_values`).
+            unsafe { convert(&from, &to, threads)? };
+            first_row += rows;
+        }
+        return Ok(());
+    }
+    for_each_block(&blocks(chunks, elements_per_row), threads, |block| {
+        let layout = layout_of(block.rows.len())?;
+        let data = output.row(block.first_row, row_stride);
+        let to = CopyDestination { data, dtype, layout: &layout };
+        // SAFETY: the rows of a block are those of no other. They are writable, and nothing else uses them (the contract of
+        // `write_values`).
+        unsafe { write_block(&block.rows, &to, fill) }
+    })
+}
+
+/// The chunks as tensors over their memory; `None` if one is not numbers.
+fn as_tensors(chunks: &[Array]) -> Result<Option<Vec<tensorferry_core::Tensor<crate::ArrayOwner>>>> {
+    chunks.iter().map(Array::as_tensor).collect()
+}
+
+/// Writes some rows.
+///
+/// # Safety
+/// As [`write_values`], for these rows.
+unsafe fn write_block(rows: &Array, destination: &CopyDestination<'_>, fill: Option<&[u8]>) -> Result<()> {
+    let axes = rows.axes();
+    let (dtype, item) = (destination.dtype, destination.dtype.size());
+    let count = axes.base.len();
+    let strides: Vec<i64> = axes.strides.iter().map(|stride| stride * item as i64).collect();
+    let layout = Layout::strided(item, &axes.shape, &strides)?;
+    if layout.is_dense() && destination.layout.is_dense() {
+        // SAFETY: a dense destination has room for `count` elements, one after another (the contract of `write_block`).
+        return unsafe { write_elements(rows, axes.base, destination.data, dtype, fill) };
+    }
+    let block = HostBlock::new(count * item)?;
+    // SAFETY: the block has room for `count` elements and nothing else uses it.
+    unsafe { write_elements(rows, axes.base, block.data(), dtype, fill)? };
+    let from = CopySource { data: block.data(), dtype, layout: &layout, order: ByteOrder::Native };
+    // SAFETY: the layout has the elements of the block, which are written. The destination is writable and does not overlap it (the
+    // contract of `write_block`).
+    unsafe { convert(&from, destination, 1) }
+}
+
+/// Writes the elements of some rows in the order of the column.
+///
+/// # Safety
+/// As many elements of the type as the base has are writable at `out`, and nothing else uses them.
+unsafe fn write_elements(
+    rows: &Array,
+    base: &Array,
+    out: *mut u8,
+    dtype: DType,
+    fill: Option<&[u8]>,
+) -> Result<()> {
+    let (count, item) = (base.len(), dtype.size());
+    match base.content() {
+        // SAFETY: the values exist (`Array::new`), and there is room for them (the contract of `write_elements`).
+        Content::Values(values) => unsafe { cast(values.data, values.dtype, out, dtype, count)? },
+        Content::Bits(bits) if dtype == DType::Bool => {
+            // SAFETY: there is room for a byte for each bit (the contract of `write_elements`).
+            unsafe { bits.unpack(out) };
+        }
+        Content::Bits(bits) => {
+            let bytes = HostBlock::new(count)?;
+            // SAFETY: the block has a byte for each bit, and there is room for as many elements (the contract of
+            // `write_elements`).
+            unsafe {
+                bits.unpack(bytes.data());
+                cast(bytes.data(), DType::Bool, out, dtype, count)?;
+            }
+        }
+        Content::Dictionary { codes, values } => {
+            let decoded = HostBlock::new(values.len() * item)?;
+            // SAFETY: the block has room for each value of the dictionary.
+            unsafe { write_elements(values, values, decoded.data(), dtype, None)? };
+            for index in 0..count {
+                let place = out.wrapping_add(index * item);
+                let from = match value_index(base, *codes, values, index)? {
+                    Some(code) => decoded.data().wrapping_add(code * item).cast_const(),
+                    None => fill.map_or(std::ptr::null(), <[u8]>::as_ptr),
+                };
+                if !from.is_null() {
+                    // SAFETY: the source is a value of the dictionary or of the fill, of `item` bytes. There is room for element
+                    // `index` (the contract of `write_elements`).
+                    unsafe { from.copy_to_nonoverlapping(place, item) };
+                }
+            }
+        }
+        _ => {
+            return Err(Error::new(ErrorKind::UnsupportedDType, "the column has no tensor"));
+        }
+    }
+    if let Some(fill) = fill {
+        for_each_null(rows, |first, elements| {
+            for index in first..first + elements {
+                // SAFETY: the fill has `item` bytes, and there is room for element `index` (the contract of `write_elements`).
+                unsafe { fill.as_ptr().copy_to_nonoverlapping(out.add(index * item), item) };
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Casts `count` numbers.
+///
+/// # Safety
+/// As many numbers of the types are readable at `from` and writable at `out`, which do not overlap.
+unsafe fn cast(from: *const u8, from_type: DType, out: *mut u8, dtype: DType, count: usize) -> Result<()> {
+    let from_layout = Layout::dense(from_type.size(), &[count as i64])?;
+    let to_layout = Layout::dense(dtype.size(), &[count as i64])?;
+    let from = CopySource { data: from, dtype: from_type, layout: &from_layout, order: ByteOrder::Native };
+    let to = CopyDestination { data: out, dtype, layout: &to_layout };
+    // SAFETY: the layouts are `count` numbers of their types (the contract of `cast`).
+    unsafe { convert(&from, &to, 1) }
+}
+
+/// Calls a function with the first element and the number of elements of each null, in tensors too. Nulls of dictionaries are
+/// not among them.
+fn for_each_null(rows: &Array, mut visit: impl FnMut(usize, usize)) {
+    let mut array = rows;
+    let total = rows.axes().base.len();
+    loop {
+        let elements = total.checked_div(array.len()).unwrap_or(0);
+        if let Some(bits) = array.validity() {
+            bits.for_each_zero(|index| visit(index * elements, elements));
+        }
+        match array.content() {
+            Content::Tensors { child, .. } => array = child,
+            _ => return,
+        }
+    }
+}
+
+/// Writes a byte for each element of the chunks, in the order of the column: 1 where it is valid, 0 where it is null.
+///
+/// # Errors
+/// When a code is not in its dictionary.
+///
+/// # Safety
+/// A byte for each element is writable at `out`, and nothing else uses them.
+pub unsafe fn write_validity(chunks: &[Array], out: *mut u8, threads: usize) -> Result<()> {
+    let elements_per_row =
+        chunks.first().map_or(1, |chunk| chunk.axes().shape[1..].iter().product::<i64>() as usize);
+    let output = Output(out);
+    for_each_block(&blocks(chunks, elements_per_row), threads, |block| {
+        let start = output.row(block.first_row, elements_per_row as i64);
+        let base = block.rows.axes().base;
+        match block.rows.validity() {
+            Some(bits) if !matches!(block.rows.content(), Content::Tensors { .. }) => {
+                // SAFETY: there is a byte for each element of the block (the contract of `write_validity`).
+                unsafe { Bits::unpack(bits, start) };
+            }
+            _ => {
+                // SAFETY: there is a byte for each element of the block (the contract of `write_validity`).
+                unsafe { start.write_bytes(1, base.len()) };
+                for_each_null(&block.rows, |first, count| {
+                    // SAFETY: `for_each_null` passes elements of the block, for which there are bytes.
+                    unsafe { start.add(first).write_bytes(0, count) };
+                });
+            }
+        }
+        if let Content::Dictionary { codes, values } = base.content() {
+            for index in 0..base.len() {
+                if value_index(base, *codes, values, index)?.is_none() {
+                    // SAFETY: as above.
+                    unsafe { *start.add(index) = 0 };
+                }
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,10 @@
+//! Hint keys of this crate.
+
+tensorferry_core::hint_keys! {
+    /// A struct of a producer violates the interface.
+    REPORT_INVALID_STRUCT = "arrow.report_invalid_struct";
+    /// A stream of a producer failed.
+    CHECK_PRODUCER = "arrow.check_producer";
+    /// The type of a column has no tensor; the value is what to do about it.
+    CONVERT_COLUMN = "arrow.convert_column";
+}

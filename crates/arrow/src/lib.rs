@@ -1,0 +1,36 @@
+//! The Arrow C data interface: columns and tables of other libraries as tensors.
+//!
+//! A producer passes C structs: a schema, which describes the type of a column, and arrays, which hold its memory. A table is a
+//! column of structs. A [`Field`] is a checked schema, an [`Array`] a checked array.
+//!
+//! Producers are not trusted more than the interface requires. Counts of buffers and children, lengths, offsets, null pointers
+//! and the depth of nesting are checked before any of them is used. The sizes of buffers are not part of the interface, so they
+//! cannot be checked: a producer that lies about a length makes this process read memory that is not its own.
+//!
+//! - [`abi`]: the C structs;
+//! - `owned`: C structs whose release callback runs once;
+//! - `schema`: types of columns, and the extension types that describe tensors;
+//! - `array`: arrays, checked against the type of their column;
+//! - `bitmap`: validity and booleans, which are stored as bits;
+//! - `lists`: the offsets of lists of different lengths;
+//! - `gather`: the chunks of a column in one tensor;
+//! - `stream`: arrays that a producer delivers one by one.
+
+pub mod abi;
+mod array;
+mod bitmap;
+mod errors;
+mod gather;
+pub mod hints;
+mod lists;
+mod owned;
+mod schema;
+mod stream;
+
+pub use array::{Array, ArrayOwner, Axes, Content, Values};
+pub use bitmap::Bits;
+pub use gather::{count_nulls, write_validity, write_values};
+pub use lists::Offsets;
+pub use owned::{Owned, Releasable};
+pub use schema::{Column, Field, MAX_DEPTH};
+pub use stream::Stream;
