@@ -52,7 +52,7 @@ from tensorferry.files import inspect, load, load_raw, save
 from tensorferry.functions.decorators import agnostic, via
 
 if TYPE_CHECKING:
-    from tensorferry import sparse, tf1
+    from tensorferry import arrow, sparse, tf1
     from tensorferry.jobs import CancelledError, Job
 
 __all__ = [
@@ -82,6 +82,7 @@ __all__ = [
     "__version__",
     "agnostic",
     "array_namespace",
+    "arrow",
     "attach",
     "empty_aligned",
     "empty_cache",
@@ -108,6 +109,7 @@ __all__ = [
 _LAZY = {
     "CancelledError": "tensorferry.jobs",
     "Job": "tensorferry.jobs",
+    "arrow": "tensorferry.arrow",
     "sparse": "tensorferry.sparse",
     "tf1": "tensorferry.tf1",
 }

@@ -804,6 +804,19 @@ def register_container(
     unflatten: Callable[[Any, Sequence[Any]], Any],
 ) -> None: ...
 def frameworks() -> list[FrameworkInfo]: ...
+class _ArrowColumn: ...
+
+def _arrow_read(
+    x: Any,
+    *,
+    columns: list[str] | None,
+    stack: bool,
+    nulls: Any,
+    ragged: str,
+    dictionary: str,
+    temporal: str,
+    has_dtype: bool,
+) -> Any: ...
 def _sparse_to(
     x: Any,
     framework: str | ModuleType,

@@ -152,6 +152,30 @@ impl Array {
         Self { owner: self.owner.clone(), length, validity, content }
     }
 
+    /// A table with the columns at these positions. Other arrays stay as they are.
+    #[must_use]
+    pub fn with_columns(&self, positions: &[usize]) -> Self {
+        let Content::Structs(columns) = &self.content else { return self.clone() };
+        let chosen = positions.iter().filter_map(|&position| columns.get(position).cloned()).collect();
+        Self { content: Content::Structs(chosen), ..self.clone() }
+    }
+
+    /// The codes of a dictionary as numbers. Other arrays stay as they are.
+    #[must_use]
+    pub fn codes(&self) -> Self {
+        let Content::Dictionary { codes, .. } = &self.content else { return self.clone() };
+        Self { content: Content::Values(*codes), ..self.clone() }
+    }
+
+    /// An array of tensors of `count` elements each. If the child has another number of elements, the array is empty.
+    #[must_use]
+    pub fn as_tensors(&self, child: Self, count: usize) -> Self {
+        let length = if self.length.checked_mul(count) == Some(child.length) { self.length } else { 0 };
+        let child = Box::new(child.slice(0, length * count));
+        let content = Content::Tensors { child, count, shape: vec![count as i64], strides: vec![1] };
+        Self { owner: self.owner.clone(), length, validity: None, content }
+    }
+
     /// The elements as a tensor over the memory itself; `None` if they are not numbers, or tensors of numbers. Nulls have
     /// undefined values.
     ///

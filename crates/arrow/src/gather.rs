@@ -17,6 +17,9 @@ use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, worke
 /// The elements that a thread writes at a time: enough to pay for the start, few enough for the cache.
 const BLOCK_ELEMENTS: usize = 1 << 16;
 
+/// The bytes of a matrix that a thread writes at a time: they stay in the second-level cache.
+const MATRIX_BLOCK_BYTES: usize = 256 << 10;
+
 impl Field {
     /// The type of the elements of a tensor of this column; `None` if the column has no tensor.
     pub fn dtype(&self) -> Option<DType> {
@@ -104,9 +107,14 @@ impl Values {
     }
 }
 
-/// A block of rows of one chunk, and the place of its first row in the destination.
+/// A block of rows of one chunk.
 struct Block {
     rows: Array,
+    /// The number of the chunk.
+    chunk: usize,
+    /// The first row in the chunk.
+    start: usize,
+    /// The first row in the destination.
     first_row: usize,
 }
 
@@ -115,10 +123,10 @@ fn blocks(chunks: &[Array], elements_per_row: usize) -> Vec<Block> {
     let rows_per_block = (BLOCK_ELEMENTS / elements_per_row.max(1)).max(1);
     let mut blocks = Vec::new();
     let mut first_row = 0;
-    for chunk in chunks {
+    for (number, chunk) in chunks.iter().enumerate() {
         for start in (0..chunk.len()).step_by(rows_per_block) {
             let rows = chunk.slice(start, rows_per_block);
-            blocks.push(Block { rows, first_row: first_row + start });
+            blocks.push(Block { rows, chunk: number, start, first_row: first_row + start });
         }
         first_row += chunk.len();
     }
@@ -219,6 +227,54 @@ pub unsafe fn write_values(
     })
 }
 
+/// A column of a matrix: its chunks, and what nulls become.
+#[derive(Clone, Copy, Debug)]
+pub struct MatrixColumn<'a> {
+    /// The chunks.
+    pub chunks: &'a [Array],
+    /// One element of the matrix's type; any value without one.
+    pub fill: Option<&'a [u8]>,
+}
+
+/// Writes columns to a row-major matrix. Each thread writes all columns of a block of rows, so that the block stays in its cache.
+///
+/// # Errors
+/// When the columns have chunks of different lengths or rows that are not single numbers, and as [`write_values`].
+///
+/// # Safety
+/// A row for each row of the columns, with an element of the type for each column, is writable at `out`, and nothing else uses
+/// the memory meanwhile. Each fill has as many bytes as an element.
+pub unsafe fn write_matrix(
+    columns: &[MatrixColumn<'_>],
+    dtype: DType,
+    out: *mut u8,
+    threads: usize,
+) -> Result<()> {
+    let Some(first) = columns.first() else { return Ok(()) };
+    let lengths = |column: &MatrixColumn<'_>| column.chunks.iter().map(Array::len).collect::<Vec<_>>();
+    if columns.iter().any(|column| lengths(column) != lengths(first)) {
+        return Err(invalid_struct("the columns of a table have chunks of different lengths"));
+    }
+    let item = dtype.size();
+    let row_bytes = columns.len() * item;
+    let rows_per_block = (MATRIX_BLOCK_BYTES / row_bytes).max(1);
+    let output = Output(out);
+    let numbered = blocks(first.chunks, BLOCK_ELEMENTS / rows_per_block.min(BLOCK_ELEMENTS));
+    for_each_block(&numbered, threads, |block| {
+        let rows = block.rows.len();
+        let layout = Layout::strided(item, &[rows as i64], &[row_bytes as i64])?;
+        for (number, column) in columns.iter().enumerate() {
+            let values = column.chunks[block.chunk].slice(block.start, rows);
+            let data = output.row(block.first_row, row_bytes as i64).wrapping_add(number * item);
+            let to = CopyDestination { data, dtype, layout: &layout };
+            // SAFETY: these are the elements of one column in rows of no other block. They are writable, and nothing else uses them
+            // (the contract of `write_matrix`).
+            unsafe { write_block(&values, &to, column.fill)? };
+        }
+        Ok(())
+    })
+}
+
 /// The chunks as tensors over their memory; `None` if one is not numbers.
 fn as_tensors(chunks: &[Array]) -> Result<Option<Vec<tensorferry_core::Tensor<crate::ArrayOwner>>>> {
     chunks.iter().map(Array::as_tensor).collect()
@@ -229,6 +285,15 @@ fn as_tensors(chunks: &[Array]) -> Result<Option<Vec<tensorferry_core::Tensor<cr
 /// # Safety
 /// As [`write_values`], for these rows.
 unsafe fn write_block(rows: &Array, destination: &CopyDestination<'_>, fill: Option<&[u8]>) -> Result<()> {
+    if (fill.is_none() || count_chunk_nulls(rows)? == 0)
+        && let Some(tensor) = rows.as_tensor()?
+    {
+        let (data, layout) = (tensor.data().cast_const(), tensor.layout());
+        let from = CopySource { data, dtype: tensor.dtype(), layout, order: ByteOrder::Native };
+        // SAFETY: the tensor is readable while the rows live. The destination is writable and does not overlap it (the contract of
+        // `write_block`).
+        return unsafe { convert(&from, destination, 1) };
+    }
     let axes = rows.axes();
     let (dtype, item) = (destination.dtype, destination.dtype.size());
     let count = axes.base.len();

@@ -29,7 +29,7 @@ mod stream;
 
 pub use array::{Array, ArrayOwner, Axes, Content, Values};
 pub use bitmap::Bits;
-pub use gather::{count_nulls, write_validity, write_values};
+pub use gather::{MatrixColumn, count_nulls, write_matrix, write_validity, write_values};
 pub use lists::Offsets;
 pub use owned::{Owned, Releasable};
 pub use schema::{Column, Field, MAX_DEPTH};

@@ -215,6 +215,17 @@ impl DType {
         matches!(self.kind(), DTypeKind::Float) && self.bits() == 8
     }
 
+    /// The least and the greatest integer of the type, 0 and 1 for booleans; `None` for other types.
+    pub const fn integer_range(self) -> Option<(i128, i128)> {
+        let bits = self.bits() as u32;
+        match self.kind() {
+            DTypeKind::Bool => Some((0, 1)),
+            DTypeKind::Signed => Some((-(1 << (bits - 1)), (1 << (bits - 1)) - 1)),
+            DTypeKind::Unsigned => Some((0, (1 << bits) - 1)),
+            DTypeKind::Float | DTypeKind::Complex => None,
+        }
+    }
+
     /// The type of half the width, which a framework without 64-bit types uses instead.
     pub const fn narrowed(self) -> Self {
         match self {

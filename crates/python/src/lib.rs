@@ -4,6 +4,7 @@
 //! many conversions. The module `conversion` converts a tensor, and `frameworks` reads and wraps the tensors of each framework.
 
 mod api;
+mod arrow;
 mod conversion;
 mod errors;
 mod fast_paths;
@@ -110,6 +111,8 @@ fn plan_of<'py>(
         let plan = sparse::retry_as_sparse(failure, sparse::SparseCall::Plan, leaf, framework, options)?;
         Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
     };
+    let resolved = arrow::read::resolve(x)?;
+    let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     let Some(container) = traverse::container_of(recognised)? else {
         return Ok(Bound::new(py, plan_one(recognised)?)?.into_any());
@@ -160,6 +163,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<files::FileTensor>()?;
     module.add_class::<file_writer::Writer>()?;
     module.add_class::<share::Ticket>()?;
+    module.add_class::<arrow::column::ArrowColumn>()?;
+    module.add_function(wrap_pyfunction!(arrow::read::_arrow_read, module)?)?;
     to::add(module)?;
     sparse::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;

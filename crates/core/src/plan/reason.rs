@@ -88,6 +88,16 @@ pub enum Pending {
     Gather,
     /// The object's own conversion to an array, through `__array__`.
     Convert,
+    /// Gathering the chunks of an Arrow column.
+    Chunks,
+    /// Unpacking the bits of an Arrow column.
+    Bits,
+    /// Filling the nulls of an Arrow column.
+    Nulls,
+    /// Looking up the values of an Arrow dictionary.
+    Dictionary,
+    /// Writing the columns of an Arrow table to one matrix.
+    Stack,
 }
 
 impl Reason {

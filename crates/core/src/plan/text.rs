@@ -30,6 +30,11 @@ impl Reason {
             Reason::Pending(Pending::Unpack) => "unpack",
             Reason::Pending(Pending::Gather) => "gather",
             Reason::Pending(Pending::Convert) => "convert",
+            Reason::Pending(Pending::Chunks) => "gather",
+            Reason::Pending(Pending::Bits) => "unpack",
+            Reason::Pending(Pending::Nulls) => "fill",
+            Reason::Pending(Pending::Dictionary) => "decode",
+            Reason::Pending(Pending::Stack) => "stack",
             Reason::Repacked => "repack",
             _ => "copy",
         }
@@ -79,6 +84,11 @@ impl Reason {
             }
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
             Reason::Pending(Pending::Convert) => "converted by the object (__array__)".into(),
+            Reason::Pending(Pending::Chunks) => "the column has several chunks".into(),
+            Reason::Pending(Pending::Bits) => "Arrow stores booleans and validity as bits".into(),
+            Reason::Pending(Pending::Nulls) => "the nulls of the column are replaced by a value".into(),
+            Reason::Pending(Pending::Dictionary) => "the column stores codes of a dictionary".into(),
+            Reason::Pending(Pending::Stack) => "the columns are written to one matrix".into(),
             Reason::OwnMemory => format!("{title} supports only memory that it allocated").into(),
             Reason::DropLock => {
                 format!("Paddle releases memory under a lock, and {title} releases it on its own threads: a share could deadlock")

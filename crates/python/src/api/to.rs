@@ -8,6 +8,7 @@
 //! does without that count; everything else runs inside `Python::attach`.
 
 use crate::api::options::{self, ParsedKeywords};
+use crate::arrow;
 use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
@@ -263,6 +264,8 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
         convert::convert_object(recognised, request)
             .or_else(|failure| retry_as_sparse(failure, sparse::SparseCall::To, x, framework, keywords))
     };
+    let resolved = arrow::read::resolve(x)?;
+    let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     if let Some(given) = out {
         if matches!(recognised.kind(), Recognised::Container(_)) {

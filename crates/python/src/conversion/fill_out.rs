@@ -59,9 +59,9 @@ pub(crate) fn start<'py>(
     let streams = source.take_streams();
     let tensor = match source.memory {
         SourceMemory::InPlace(tensor) => tensor,
-        SourceMemory::Pending { pending, ref layout, .. } => {
+        SourceMemory::Pending { pending, dtype, ref layout, .. } => {
             plan::check_budget(layout.bytes(), &request.options)?;
-            materialise(&source.object, pending)?
+            materialise(&source.object, pending, dtype)?
         }
     };
     if tensor.device().is_host() && destination.device().is_host() {

@@ -34,6 +34,10 @@ pub(crate) enum Recognised {
     Buffer,
     /// A type with DLPack or an array protocol.
     Protocol,
+    /// A type with the Arrow C data interface: a column or a table.
+    Arrow,
+    /// A column that was read through the Arrow C data interface.
+    ArrowColumn,
     /// Any other type. The object itself may still have a protocol, or be a node of a tree.
     Unknown,
 }

@@ -1,5 +1,6 @@
 //! Reading a tensor by its framework, by a registered reader or by a protocol.
 
+use crate::arrow::column::{self, ArrowColumn};
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Source, SourceMemory};
@@ -11,7 +12,7 @@ use crate::protocols::buffer;
 use crate::protocols::reader;
 use pyo3::prelude::*;
 use tensorferry_core::plan::Pending;
-use tensorferry_core::{ErrorKind, Tensor};
+use tensorferry_core::{DType, ErrorKind, Tensor};
 
 /// Reads a tensor.
 #[inline]
@@ -23,12 +24,15 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
     match recognised.kind() {
         Recognised::Registered(index) => read_registered(object, index),
         Recognised::Protocol | Recognised::Unknown => reader::read(object),
+        Recognised::ArrowColumn => column::read(object),
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
         Recognised::Refused(refusal) => {
             let (fact, hint) = refusal.fact_and_hint();
             Err(fail(ErrorKind::NotATensor, fact, hint))
         }
-        Recognised::Tensor(..) | Recognised::Leaf | Recognised::Container(_) => Err(not_a_tensor(object)),
+        Recognised::Tensor(..) | Recognised::Leaf | Recognised::Container(_) | Recognised::Arrow => {
+            Err(not_a_tensor(object))
+        }
     }
 }
 
@@ -61,9 +65,16 @@ pub(crate) fn require_in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
 }
 
 /// The values of a source whose framework has work pending, such as a conjugation or a gather from several devices.
-pub(crate) fn materialise(object: &Bound<'_, PyAny>, pending: Pending) -> Result<Tensor<Owner>> {
+///
+/// An Arrow column is gathered as `dtype`, in one pass. Other sources have their own element type.
+pub(crate) fn materialise(
+    object: &Bound<'_, PyAny>,
+    pending: Pending,
+    dtype: DType,
+) -> Result<Tensor<Owner>> {
     match recognise(object)?.tensor() {
         Some(tensor) => tensor.framework().framework().materialise(tensor, pending),
+        _ if let Ok(column) = object.cast::<ArrowColumn>() => column.get().gather(object.py(), dtype),
         _ if pending == Pending::Convert => array_method::convert(object),
         _ => Err(not_a_tensor(object)),
     }

@@ -3,6 +3,7 @@
 //! A framework's types are found by module and name along the method resolution order. An object can only exist if its
 //! framework is loaded, so a look-up in `sys.modules` is enough.
 
+use crate::arrow::column::ArrowColumn;
 use crate::conversion::object_kinds::{Container, RECOGNISED_TYPES, Recognised, RecognisedObject};
 use crate::errors::Result;
 use crate::frameworks;
@@ -83,6 +84,15 @@ fn class<'py>(py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, 
     Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?)
 }
 
+/// Whether objects of the type export themselves through the Arrow C data interface without a change of values. That of pandas
+/// turns NaN into null, and the index into a column.
+fn has_arrow_interface(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    let has = |name: &str| kind.hasattr(name);
+    let module = kind.getattr("__module__")?.extract::<String>().unwrap_or_default();
+    Ok(module.split('.').next() != Some("pandas")
+        && (has("__arrow_c_array__")? || has("__arrow_c_stream__")?))
+}
+
 /// The kind by builtin bases and protocols.
 fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     let py = kind.py();
@@ -109,6 +119,12 @@ fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
         || kind.is(py.None().bind(py).get_type())
     {
         return Ok(Recognised::Leaf);
+    }
+    if is(&py.get_type::<ArrowColumn>())? {
+        return Ok(Recognised::ArrowColumn);
+    }
+    if has_arrow_interface(kind)? {
+        return Ok(Recognised::Arrow);
     }
     if crate::protocols::reader::has_dlpack(kind)? {
         return Ok(Recognised::Protocol);

@@ -63,7 +63,7 @@ pub(crate) fn copy_to_gpu<'py>(
     let tensor = match source.memory {
         SourceMemory::InPlace(tensor) => tensor,
         SourceMemory::Pending { pending, .. } => {
-            let tensor = materialise(&source.object, pending)?;
+            let tensor = materialise(&source.object, pending, plan.dtype)?;
             if tensor.device().is_same_memory_as(plan.device)
                 && fits(&tensor, target, plan.dtype)
                 && let Some(streams) = streams

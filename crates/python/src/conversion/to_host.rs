@@ -40,7 +40,7 @@ pub(crate) fn copy(
     let tensor = match source.memory {
         SourceMemory::InPlace(tensor) => tensor,
         SourceMemory::Pending { pending, .. } => {
-            let tensor = materialise(&source.object, pending)?;
+            let tensor = materialise(&source.object, pending, plan.dtype)?;
             if tensor.device().is_host()
                 && tensor.access() == Access::ReadWrite
                 && fits(&tensor, target, plan.dtype)

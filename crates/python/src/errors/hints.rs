@@ -1,6 +1,7 @@
 //! Advice for Python users, by the hint keys of the crates below.
 
 mod advice_table;
+mod arrow;
 mod core;
 mod cuda;
 mod files;
@@ -14,6 +15,7 @@ use tensorferry_core::error::{Error, Hint};
 
 // A key without advice, or with two, does not compile.
 const _: () = assert!(covers(&[core::ADVICE, core::COPY_ADVICE], tensorferry_core::hints::ALL));
+const _: () = assert!(covers(&[arrow::ADVICE], tensorferry_arrow::hints::ALL));
 const _: () = assert!(covers(&[cuda::ADVICE], tensorferry_cuda::hints::ALL));
 const _: () = assert!(covers(&[files::ADVICE], tensorferry_files::hints::ALL));
 const _: () = assert!(covers(&[share::ADVICE], tensorferry_share::hints::ALL));
@@ -51,7 +53,6 @@ pub(crate) fn advice_of_hint(hint: &Hint) -> Option<Cow<'_, str>> {
 }
 
 fn tables() -> impl Iterator<Item = &'static Advice> {
-    let tables =
-        [core::ADVICE, core::COPY_ADVICE, cuda::ADVICE, files::ADVICE, share::ADVICE, python::ADVICE];
-    tables.into_iter().flatten()
+    let crates = [core::ADVICE, core::COPY_ADVICE, arrow::ADVICE, cuda::ADVICE, files::ADVICE, share::ADVICE];
+    crates.into_iter().chain([python::ADVICE]).flatten()
 }

@@ -13,6 +13,7 @@ use crate::interpreter::objects;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
+use tensorferry_arrow::ArrayOwner;
 use tensorferry_core::Tensor;
 use tensorferry_core::aligned;
 use tensorferry_core::dlpack::ManagedOwner;
@@ -75,6 +76,8 @@ pub(crate) enum Owner {
     Managed(#[expect(dead_code, reason = "held for its drop")] ManagedTensor),
     /// A managed tensor of Paddle.
     Paddle(#[expect(dead_code, reason = "held for its drop")] PaddleTensor),
+    /// An array of the Arrow C data interface.
+    Arrow(#[expect(dead_code, reason = "held for its drop")] ArrowMemory),
     /// Memory that other processes may use too.
     Shared(#[expect(dead_code, reason = "held for its drop")] InterprocessOwner),
     /// A tensor in a mapped file.
@@ -212,6 +215,11 @@ impl Owner {
         Self::Managed(GilBound::new(managed))
     }
 
+    /// The owner of an array of the Arrow C data interface.
+    pub(crate) fn arrow(array: ArrayOwner) -> Self {
+        Self::Arrow(GilBound::new(array))
+    }
+
     /// The owner of a managed tensor of Paddle.
     pub(super) fn paddle(managed: ManagedOwner) -> Self {
         Self::Paddle(GilBound::new(PaddleManaged(managed)))
@@ -293,6 +301,19 @@ impl NeedsGil for ManagedOwner {
 
     fn defer(self, guard: &InterpreterGuard) {
         defer(guard, Owner::managed(self));
+    }
+}
+
+/// An array of the Arrow C data interface. Its release callback may be that of a Python object.
+pub(crate) type ArrowMemory = GilBound<ArrayOwner>;
+
+impl NeedsGil for ArrayOwner {
+    fn drop_attached(self, _py: Python<'_>) {
+        drop(self);
+    }
+
+    fn defer(self, guard: &InterpreterGuard) {
+        defer(guard, Owner::arrow(self));
     }
 }
 

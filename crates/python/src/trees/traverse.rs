@@ -4,6 +4,7 @@
 //! that are registered here, with JAX or with PyTorch. Other objects stay unchanged. An object that appears twice is visited
 //! once.
 
+use crate::arrow;
 use crate::conversion::object_kinds::{Container, Form, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
@@ -181,6 +182,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         }
         let result = match kind {
             Recognised::Container(container) => self.node(object, container)?,
+            Recognised::Arrow => self.object(&arrow::read::columns(object)?)?,
             Recognised::Unknown if !has_tensor_protocol(object)? => match self.registered(object)? {
                 Some(result) => result,
                 None => return Ok(self.keep_leaf(object)),

@@ -1,0 +1,188 @@
+//! A column as a source of conversions.
+
+use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, NewArray};
+use crate::conversion::source::{Source, SourceMemory};
+use crate::errors::{Result, fail};
+use crate::interpreter::owner::Owner;
+use crate::settings;
+use pyo3::prelude::*;
+use tensorferry_arrow::{Array, Content, MatrixColumn, write_matrix, write_validity, write_values};
+use tensorferry_core::pack::{CopyDestination, CopySource, convert};
+use tensorferry_core::plan::{Pending, SourceMutability};
+use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+
+/// A column of a table, or what is derived from one.
+#[pyclass(frozen, module = "tensorferry._native", name = "_ArrowColumn")]
+pub(crate) struct ArrowColumn {
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<i64>,
+    pub(super) content: ColumnContent,
+}
+
+/// What a column is gathered from.
+pub(super) enum ColumnContent {
+    /// The values of its chunks.
+    Values(ColumnValues),
+    /// Whether the values of its chunks are valid.
+    Validity(Vec<Array>),
+    /// Several columns, as the columns of a matrix.
+    Stack(Vec<ColumnValues>),
+}
+
+/// The chunks of a column.
+pub(super) struct ColumnValues {
+    pub(super) chunks: Vec<Array>,
+    /// What nulls become; `None` if there are none, or if their values do not matter.
+    pub(super) fill: Option<Fill>,
+}
+
+/// A number that replaces nulls.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fill {
+    Integer(i64),
+    Float(f64),
+}
+
+impl Fill {
+    /// The number as one element of a type.
+    pub(super) fn bytes(self, dtype: DType) -> tensorferry_core::Result<[u8; 16]> {
+        let mut bytes = [0; 16];
+        let (integer, float);
+        let (data, from) = match self {
+            Self::Integer(number) => {
+                integer = number;
+                ((&raw const integer).cast::<u8>(), DType::Int64)
+            }
+            Self::Float(number) => {
+                float = number;
+                ((&raw const float).cast::<u8>(), DType::Float64)
+            }
+        };
+        let (from_layout, to_layout) = (Layout::dense(8, &[1])?, Layout::dense(dtype.size(), &[1])?);
+        let from = CopySource { data, dtype: from, layout: &from_layout, order: ByteOrder::Native };
+        let to = CopyDestination { data: bytes.as_mut_ptr(), dtype, layout: &to_layout };
+        // SAFETY: `convert` requires memory of the layouts that does not overlap: the number has eight bytes, and the largest
+        // element sixteen.
+        unsafe { convert(&from, &to, 1)? };
+        Ok(bytes)
+    }
+}
+
+impl ColumnValues {
+    /// The memory itself, if it can be read in place.
+    fn in_place(&self) -> Result<Option<Tensor<Owner>>> {
+        let ([chunk], None) = (&self.chunks[..], self.fill) else { return Ok(None) };
+        let Some(tensor) = chunk.as_tensor()? else { return Ok(None) };
+        // SAFETY: `map_owner` requires an owner that keeps the memory alive: the new one holds the first.
+        Ok(Some(unsafe { tensor.map_owner(Owner::arrow) }))
+    }
+
+    /// The first work that a copy has to do.
+    fn pending(&self) -> Pending {
+        let base = self.chunks.first().map(|chunk| chunk.axes().base.content());
+        match base {
+            _ if self.fill.is_some() => Pending::Nulls,
+            Some(Content::Bits(_)) => Pending::Bits,
+            Some(Content::Dictionary { .. }) => Pending::Dictionary,
+            _ => Pending::Chunks,
+        }
+    }
+}
+
+/// Reads a column: shared memory, or work to be done.
+pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+    let column = object.cast::<ArrowColumn>().map_err(PyErr::from)?.get();
+    let pending = match &column.content {
+        ColumnContent::Values(values) => {
+            if let Some(tensor) = values.in_place()? {
+                return Ok(Source::in_place(object.clone(), "arrow", tensor)
+                    .with_mutability(SourceMutability::Immutable));
+            }
+            values.pending()
+        }
+        ColumnContent::Validity(_) => Pending::Bits,
+        ColumnContent::Stack(_) => Pending::Stack,
+    };
+    let (device, dtype) = (Device::CPU, column.dtype);
+    let layout = Layout::dense(dtype.size(), &column.shape)?;
+    Ok(Source {
+        object: object.clone(),
+        framework: "arrow",
+        memory: SourceMemory::Pending { pending, device, dtype, layout },
+        mutability: SourceMutability::Temporary,
+        through_array: false,
+        streams: None,
+    })
+}
+
+impl ArrowColumn {
+    /// The column in new host memory, as `dtype`.
+    pub(crate) fn gather(&self, py: Python<'_>, dtype: DType) -> Result<Tensor<Owner>> {
+        let array = NewArray::new(dtype, &self.shape)?;
+        let layout = Layout::dense(dtype.size(), &self.shape)?;
+        let data = array.data::<u8>();
+        let work = || -> tensorferry_core::Result<()> {
+            let data = data.get();
+            let threads = settings::threads();
+            match &self.content {
+                ColumnContent::Values(values) => {
+                    let fill = values.fill.map(|fill| fill.bytes(dtype)).transpose()?;
+                    let fill = fill.as_ref().map(|bytes| &bytes[..dtype.size()]);
+                    let to = CopyDestination { data, dtype, layout: &layout };
+                    // SAFETY: `write_values` requires a destination of the layout that nothing else uses: the array is new. The fill
+                    // is an element of the type.
+                    unsafe { write_values(&values.chunks, &to, fill, threads) }
+                }
+                ColumnContent::Validity(chunks) if dtype == DType::Bool => {
+                    // SAFETY: `write_validity` requires a byte for each element: the array has the shape of the column.
+                    unsafe { write_validity(chunks, data, threads) }
+                }
+                ColumnContent::Validity(chunks) => {
+                    let mask = NewArray::new(DType::Bool, &self.shape)?;
+                    let from_layout = Layout::dense(1, &self.shape)?;
+                    let from = mask.data::<u8>().get();
+                    let to = CopyDestination { data, dtype, layout: &layout };
+                    // SAFETY: as above, for the mask; `convert` reads it after it was written.
+                    unsafe {
+                        write_validity(chunks, from, threads)?;
+                        let order = ByteOrder::Native;
+                        let from = CopySource { data: from, dtype: DType::Bool, layout: &from_layout, order };
+                        convert(&from, &to, threads)
+                    }
+                }
+                ColumnContent::Stack(columns) => {
+                    let fills =
+                        columns.iter().map(|column| column.fill.map(|fill| fill.bytes(dtype)).transpose());
+                    let fills = fills.collect::<tensorferry_core::Result<Vec<_>>>()?;
+                    let columns: Vec<MatrixColumn<'_>> = columns
+                        .iter()
+                        .zip(&fills)
+                        .map(|(column, fill)| MatrixColumn {
+                            chunks: &column.chunks,
+                            fill: fill.as_ref().map(|bytes| &bytes[..dtype.size()]),
+                        })
+                        .collect();
+                    // SAFETY: `write_matrix` requires an element for each row and column: the array has the shape of the matrix, and
+                    // is new.
+                    unsafe { write_matrix(&columns, dtype, data, threads) }
+                }
+            }
+        };
+        if layout.bytes() < DETACH_THRESHOLD_BYTES {
+            work()?
+        } else {
+            py.detach(work)?
+        }
+        // SAFETY: `tensor` requires that every element is written: the work has done so.
+        Ok(unsafe { array.tensor() }?)
+    }
+}
+
+/// The error of an option that needs columns of one type.
+pub(super) fn different_types(first: DType, other: DType) -> crate::errors::Failure {
+    fail(
+        ErrorKind::InvalidArgument,
+        format!("the columns have the types {first} and {other}, and a matrix has one"),
+        "pass dtype=, or columns= of one type",
+    )
+}

@@ -1,0 +1,131 @@
+"""`ferry.arrow`: converts columns and tables of Arrow to tensors, with options for each type.
+
+Any object with `__arrow_c_array__` or `__arrow_c_stream__` is a source: arrays and tables of
+pyarrow and polars, relations of DuckDB. `ferry.to` converts columns of numbers without nulls; `to`
+in this module also converts nulls, lists, dictionaries and times, as its options say, and stacks
+the columns of a table to a matrix. Nothing of Arrow is needed at run time.
+"""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from tensorferry._native import Plan, _arrow_read
+from tensorferry._native import plan as _plan
+from tensorferry._native import to as _to
+
+__all__ = ["plan", "to"]
+
+
+def to(
+    x: Any,
+    framework: str | ModuleType,
+    *,
+    columns: Sequence[str] | None = None,
+    stack: bool = False,
+    nulls: str | float = "error",
+    ragged: str = "error",
+    dictionary: str = "decode",
+    temporal: str = "error",
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    budget: int | None = None,
+) -> Any:
+    """Converts a column to a tensor, or a table to a dict of tensors.
+
+    Args:
+        x: An object with `__arrow_c_array__` or `__arrow_c_stream__`. A stream is consumed.
+        framework: The framework of the results, as for `ferry.to`.
+        columns: The names of the columns to convert; all by default.
+        stack: Whether to return one matrix with a row for each row of the table. Columns of
+            different types need `dtype`.
+        nulls: "error" refuses nulls, "mask" returns a pair of values and a mask that is True where
+            a value is valid, "nan" replaces nulls of floats, and a number replaces all nulls.
+        ragged: "error" refuses lists; "dense" makes an axis of lists that have one length.
+        dictionary: "decode" looks up the values of a dictionary, "codes" returns its codes.
+        temporal: "error" refuses dates and times; "integer" returns their integers.
+        dtype, device, copy, writable, budget: As for `ferry.to`.
+
+    Returns:
+        A tensor, or a dict of tensors by column; with nulls="mask" a pair in place of each tensor.
+
+    Raises:
+        NotATensorError: A column has nulls, and `nulls` does not say what to do about them.
+        UnsupportedDTypeError: A column has no tensor, such as one of text.
+        InvalidTensorError: The producer violates the Arrow C data interface.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> table = pa.table({"a": [1, None, 3], "b": [True, False, True]})
+        >>> ferry.arrow.to(table, "numpy", nulls=-1)["a"].tolist()
+        [1, -1, 3]
+        >>> ferry.arrow.to(table, "numpy", nulls=0, stack=True, dtype="float32").tolist()
+        [[1.0, 1.0], [0.0, 0.0], [3.0, 1.0]]
+    """
+    read = _read(x, columns, stack, nulls, ragged, dictionary, temporal, dtype)
+    options = {"dtype": dtype, "device": device, "copy": copy, "writable": writable}
+    return _to(read, framework, budget=budget, **options)
+
+
+def plan(
+    x: Any,
+    framework: str | ModuleType,
+    *,
+    columns: Sequence[str] | None = None,
+    stack: bool = False,
+    nulls: str | float = "error",
+    ragged: str = "error",
+    dictionary: str = "decode",
+    temporal: str = "error",
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    budget: int | None = None,
+) -> Plan:
+    """Explains what `to` would do with the same arguments. A stream is consumed.
+
+    Args:
+        x: As for `to`.
+        framework: As for `to`.
+        columns, stack, nulls, ragged, dictionary, temporal: As for `to`.
+        dtype, device, copy, writable, budget: As for `ferry.to`.
+
+    Returns:
+        A Plan; that of a table has a part for each column.
+
+    Raises:
+        FerryError: What `to` would raise.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> ferry.arrow.plan(pa.array([1, None]), "torch", nulls=0).steps[0][0]
+        'fill'
+    """
+    read = _read(x, columns, stack, nulls, ragged, dictionary, temporal, dtype)
+    options = {"dtype": dtype, "device": device, "copy": copy, "writable": writable}
+    return _plan(read, framework, budget=budget, **options)
+
+
+def _read(
+    x: Any,
+    columns: Sequence[str] | None,
+    stack: bool,
+    nulls: str | float,
+    ragged: str,
+    dictionary: str,
+    temporal: str,
+    dtype: Any,
+) -> Any:
+    return _arrow_read(
+        x,
+        columns=None if columns is None else [columns] if isinstance(columns, str) else list(columns),
+        stack=stack,
+        nulls=nulls,
+        ragged=ragged,
+        dictionary=dictionary,
+        temporal=temporal,
+        has_dtype=dtype is not None,
+    )

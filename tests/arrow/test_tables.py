@@ -1,0 +1,199 @@
+"""Tables of Arrow as dicts of tensors and as matrices, from pyarrow, polars and DuckDB."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+import tensorferry as ferry
+from tensorferry import arrow
+
+RNG = np.random.default_rng(0)
+COLUMNS: dict[str, np.ndarray] = {
+    "a": RNG.integers(-5, 5, 100),
+    "b": RNG.random(100, dtype=np.float32),
+    "c": RNG.random(100) < 0.5,
+}
+
+
+def tables() -> dict[str, Any]:
+    table = pa.table(COLUMNS)
+    return {
+        "pyarrow Table": table,
+        "pyarrow RecordBatch": table.to_batches()[0],
+        "pyarrow Table in chunks": pa.concat_tables([table.slice(0, 33), table.slice(33)]),
+        "pyarrow reader": pa.RecordBatchReader.from_batches(table.schema, table.to_batches(7)),
+        "polars DataFrame": pl.DataFrame(COLUMNS),
+        "polars DataFrame in chunks": pl.concat(
+            [pl.DataFrame(COLUMNS)[:40], pl.DataFrame(COLUMNS)[40:]], rechunk=False
+        ),
+        "DuckDB relation": duckdb.from_arrow(table),
+    }
+
+
+@pytest.mark.parametrize("name", tables())
+@pytest.mark.parametrize("target", ["numpy", "torch"])
+def test_a_table_is_a_dict(name: str, target: str) -> None:
+    result = ferry.to(tables()[name], target)
+    assert list(result) == list(COLUMNS)
+    for column, values in COLUMNS.items():
+        found = ferry.to(result[column], "numpy")
+        assert found.dtype == values.dtype
+        assert np.array_equal(found, values)
+
+
+@pytest.mark.parametrize("name", tables())
+def test_a_table_is_a_matrix(name: str) -> None:
+    expected = np.stack([values.astype(np.float32) for values in COLUMNS.values()], axis=1)
+    result = arrow.to(tables()[name], "torch", stack=True, dtype="float32")
+    assert torch.equal(result, torch.from_numpy(expected))
+    with pytest.raises(ferry.InvalidArgumentError, match="dtype="):
+        arrow.to(tables()[name], "torch", stack=True)
+    two = arrow.to(tables()[name], "numpy", stack=True, columns=["c", "a"], dtype="int64")
+    assert np.array_equal(two, np.stack([COLUMNS["c"], COLUMNS["a"]], axis=1))
+
+
+def test_a_matrix_of_many_rows_and_columns() -> None:
+    values = RNG.integers(0, 255, (70_001, 5), dtype=np.uint8)
+    table = pa.table({str(n): values[:, n] for n in range(5)})
+    cut = pa.concat_tables([table.slice(0, 1), table.slice(1, 40_000), table.slice(40_001)])
+    assert np.array_equal(arrow.to(cut, "numpy", stack=True), values)
+    wide = RNG.random((3, 3000))
+    table = pa.table({str(n): wide[:, n] for n in range(3000)})
+    assert np.array_equal(arrow.to(table, "numpy", stack=True), wide)
+
+
+def test_nulls_in_a_matrix() -> None:
+    table = pa.table({"a": [1.0, None], "b": [None, 2.0]})
+    with pytest.raises(ferry.NotATensorError, match="column 'a': the column has 1 null"):
+        arrow.to(table, "numpy", stack=True)
+    assert arrow.to(table, "numpy", stack=True, nulls=-1).tolist() == [[1.0, -1.0], [-1.0, 2.0]]
+    with pytest.raises(ferry.InvalidArgumentError, match="mask"):
+        arrow.to(table, "numpy", stack=True, nulls="mask")
+
+
+def test_a_plan_has_a_part_for_each_column() -> None:
+    plan = ferry.plan(pa.table(COLUMNS), "numpy")
+    assert [part.name for part in plan.parts] == ["['a']", "['b']", "['c']"]
+    assert [part.action for part in plan.parts] == ["share", "share", "copy"]
+    assert plan.parts[2].steps[0][0] == "unpack"
+    with ferry.trace() as trips:
+        ferry.to(pa.table(COLUMNS), "numpy")
+    assert [trip.plan.action for trip in trips] == ["share", "share", "copy"]
+
+
+def test_a_table_in_a_tree() -> None:
+    result = ferry.to({"x": np.ones(2), "table": pa.table({"a": [1, 2]})}, "torch")
+    assert result["table"]["a"].tolist() == [1, 2]
+
+
+def test_nested_tables() -> None:
+    table = pa.table({"point": pa.array([{"x": 1, "y": 2.5}, {"x": 3, "y": 4.5}])})
+    assert ferry.to(table, "torch")["point"]["y"].tolist() == [2.5, 4.5]
+    with pytest.raises(ferry.NotATensorError, match="1 structs? (are|is) null"):
+        ferry.to(pa.table({"point": pa.array([{"x": 1}, None])}), "torch")
+
+
+def test_columns_that_do_not_exist_or_exist_twice() -> None:
+    table = pa.table(COLUMNS)
+    with pytest.raises(ferry.InvalidArgumentError, match="no column 'd'\nhint: pass some of a, b, c"):
+        arrow.to(table, "numpy", columns=["a", "d"])
+    twice = pa.table([[1], [2]], names=["a", "a"])
+    with pytest.raises(ferry.InvalidArgumentError, match="two columns 'a'"):
+        ferry.to(twice, "numpy")
+    with pytest.raises(ferry.InvalidArgumentError, match="one column"):
+        arrow.to(pa.array([1]), "numpy", columns=["a"])
+    with pytest.raises(ferry.InvalidArgumentError, match="one column"):
+        arrow.to(pa.array([1]), "numpy", stack=True)
+
+
+def test_text_is_refused_only_where_it_is_asked_for() -> None:
+    table = pa.table({"a": [1], "text": ["x"]})
+    with pytest.raises(ferry.UnsupportedDTypeError, match="column 'text'"):
+        ferry.to(table, "numpy")
+    assert arrow.to(table, "numpy", columns=["a"])["a"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "option", [{"nulls": "drop"}, {"nulls": None}, {"ragged": "x"}, {"dictionary": ""}, {"temporal": "ns"}]
+)
+def test_invalid_options(option: dict[str, Any]) -> None:
+    with pytest.raises(ferry.InvalidArgumentError, match="\nhint: pass "):
+        arrow.to(pa.array([1]), "numpy", **option)
+
+
+def test_memory_is_shared_and_released_with_the_last_user() -> None:
+    values = np.arange(1000.0)
+    gone = weakref.ref(values)
+    column = pa.array(values)
+    shared = ferry.to(column, "numpy")
+    assert shared.__array_interface__["data"][0] == values.__array_interface__["data"][0]
+    assert not shared.flags.writeable
+    del values, column
+    gc.collect()
+    assert gone() is not None
+    assert shared[999] == 999
+    view = shared[5:]
+    del shared
+    gc.collect()
+    assert view[0] == 5
+    del view
+    gc.collect()
+    assert gone() is None
+
+
+def test_immutable_memory_is_copied_for_a_framework_that_would_write_it() -> None:
+    column = pa.array(np.arange(5.0))
+    result = ferry.to(column, "torch")
+    result.fill_(9)
+    assert column.to_pylist() == [0, 1, 2, 3, 4]
+    with pytest.raises(ferry.CopyRequiredError):
+        ferry.to(column, "torch", copy=False)
+
+
+class Producer:
+    """An object with one method of the interface."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+@pytest.mark.parametrize("result", [None, (), (1, 2), ("a",), pa.array([1]).__arrow_c_array__()[::-1]])
+def test_objects_that_are_no_capsules(result: Any) -> None:
+    with pytest.raises(ferry.InvalidTensorError, match="did not return Arrow capsules"):
+        ferry.to(Producer(result), "numpy")
+
+
+def test_a_producer_that_raises() -> None:
+    with pytest.raises(ferry.FrameworkError, match="ValueError: no"):
+        ferry.to(Producer(ValueError("no")), "numpy")
+
+
+def test_a_capsule_is_consumed_once() -> None:
+    producer = Producer(pa.array([1, 2]).__arrow_c_array__())
+    assert ferry.to(producer, "numpy").tolist() == [1, 2]
+    with pytest.raises(ferry.InvalidTensorError, match="released already"):
+        ferry.to(producer, "numpy")
+
+
+def test_a_stream_that_fails() -> None:
+    def batches() -> Any:
+        yield pa.record_batch({"a": [1]})
+        raise ValueError("the disk is gone")
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), batches())
+    with pytest.raises(ferry.FrameworkError, match="the disk is gone"):
+        ferry.to(reader, "numpy")
