@@ -17,8 +17,8 @@ use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, worke
 /// The elements that a thread writes at a time: enough to pay for the start, few enough for the cache.
 const BLOCK_ELEMENTS: usize = 1 << 16;
 
-/// The bytes of a matrix that a thread writes at a time: they stay in the second-level cache.
-const MATRIX_BLOCK_BYTES: usize = 256 << 10;
+/// The bytes of a matrix that a thread writes at a time: they stay in its cache.
+const MATRIX_BLOCK_BYTES: usize = 64 << 10;
 
 impl Field {
     /// The type of the elements of a tensor of this column; `None` if the column has no tensor.
@@ -262,17 +262,63 @@ pub unsafe fn write_matrix(
     let numbered = blocks(first.chunks, BLOCK_ELEMENTS / rows_per_block.min(BLOCK_ELEMENTS));
     for_each_block(&numbered, threads, |block| {
         let rows = block.rows.len();
-        let layout = Layout::strided(item, &[rows as i64], &[row_bytes as i64])?;
+        // The columns one after another.
+        let gathered = HostBlock::new(rows * row_bytes)?;
+        let column_bytes = (rows * item) as i64;
+        let layout = Layout::dense(item, &[rows as i64])?;
         for (number, column) in columns.iter().enumerate() {
             let values = column.chunks[block.chunk].slice(block.start, rows);
-            let data = output.row(block.first_row, row_bytes as i64).wrapping_add(number * item);
+            let data = Output(gathered.data()).row(number, column_bytes);
             let to = CopyDestination { data, dtype, layout: &layout };
-            // SAFETY: these are the elements of one column in rows of no other block. They are writable, and nothing else uses them
-            // (the contract of `write_matrix`).
+            // SAFETY: the block has room for `rows` elements of each column, and is new.
             unsafe { write_block(&values, &to, column.fill)? };
+        }
+        let out = output.row(block.first_row, row_bytes as i64);
+        // SAFETY: the loop has written `rows` elements of each column. The destination has the rows of no other block, which are
+        // writable and which nothing else uses (the contract of `write_matrix`). The types have `item` bytes each.
+        unsafe {
+            match item {
+                1 => interleave::<u8>(gathered.data(), rows, columns.len(), out),
+                2 => interleave::<u16>(gathered.data(), rows, columns.len(), out),
+                4 => interleave::<u32>(gathered.data(), rows, columns.len(), out),
+                8 => interleave::<u64>(gathered.data(), rows, columns.len(), out),
+                _ => interleave::<u128>(gathered.data(), rows, columns.len(), out),
+            }
         }
         Ok(())
     })
+}
+
+/// Writes columns, which are one after another, as rows. Four rows at a time read each cache line of a column less often.
+///
+/// # Safety
+/// `rows` elements of each column are readable at `from`, and as many are writable at `out`. Neither overlaps the other.
+unsafe fn interleave<T: Copy>(from: *const u8, rows: usize, columns: usize, out: *mut u8) {
+    let (from, out) = (from.cast::<T>(), out.cast::<T>());
+    let mut row = 0;
+    while row + 4 <= rows {
+        for column in 0..columns {
+            // SAFETY: row and column are below their numbers (the contract of `interleave`). Elements may be unaligned.
+            unsafe {
+                let values = from.add(column * rows + row).cast::<[T; 4]>().read_unaligned();
+                let place = out.add(row * columns + column);
+                place.write_unaligned(values[0]);
+                place.add(columns).write_unaligned(values[1]);
+                place.add(2 * columns).write_unaligned(values[2]);
+                place.add(3 * columns).write_unaligned(values[3]);
+            }
+        }
+        row += 4;
+    }
+    for row in row..rows {
+        for column in 0..columns {
+            // SAFETY: as above.
+            unsafe {
+                let value = from.add(column * rows + row).read_unaligned();
+                out.add(row * columns + column).write_unaligned(value);
+            }
+        }
+    }
 }
 
 /// The chunks as tensors over their memory; `None` if one is not numbers.
