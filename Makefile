@@ -42,7 +42,7 @@ UV_FLAGS    := --quiet
 LOCKS       := requirements/test.lock requirements/tools.lock requirements/docs.lock
 
 # The crates whose tests need no Python: the sanitizers run these, and Miri the one that makes no system calls.
-PURE_CRATES := -p tensorferry-core -p tensorferry-cuda -p tensorferry-files -p tensorferry-share
+PURE_CRATES := -p tensorferry-arrow -p tensorferry-core -p tensorferry-cuda -p tensorferry-files -p tensorferry-share
 MIRI_CRATES := -p tensorferry-core
 
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.

@@ -388,9 +388,7 @@ def test_a_share_may_have_a_type_that_is_not_numpys() -> None:
     assert result.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    "name", ["__arrow_c_array__", "__arrow_c_stream__", "__arrow_array__", "__dataframe__"]
-)
+@pytest.mark.parametrize("name", ["__arrow_array__", "__dataframe__"])
 @pytest.mark.parametrize("kind", [Lazy, Ignores, NoArguments])
 def test_tables_are_not_converted(kind: type[Object], name: str) -> None:
     table = type("Table", (kind,), {name: lambda self, *_: None})
@@ -406,7 +404,7 @@ def test_tables_are_not_converted(kind: type[Object], name: str) -> None:
 
 
 def test_tables_that_share_are_shared() -> None:
-    table = type("Table", (Honest,), {"__arrow_c_stream__": lambda self, *_: None})
+    table = type("Table", (Honest,), {"__dataframe__": lambda self, *_: None})
     assert carried(table(), "numpy")[1].shares
 
 
@@ -538,7 +536,7 @@ def test_other_functions(tmp_path) -> None:
 
 
 def test_other_functions_refuse_tables(tmp_path) -> None:
-    table = type("Table", (Lazy,), {"__arrow_c_stream__": lambda self, *_: None})()
+    table = type("Table", (Lazy,), {"__dataframe__": lambda self, *_: None})()
     ones = np.ones(3)
     for call in (
         lambda: ferry.to(table, "numpy", out=np.zeros(VALUES.shape)),

@@ -54,8 +54,6 @@ SHARED: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
         lambda: pl.Series(GRID.tolist(), dtype=pl.Array(pl.Int64, 2)),
         np.ascontiguousarray(GRID),
     ),
-    "polars DataFrame": (lambda: pl.DataFrame(GRID), GRID),
-    "polars DataFrame of one column": (lambda: pl.DataFrame({"a": INTS}), INTS.reshape(3, 1)),
     "pyarrow array": (lambda: pa.array(INTS), INTS),
     "xarray float": (lambda: xr.DataArray(FLOATS), FLOATS),
     "xarray integer": (lambda: xr.DataArray(GRID, dims=("x", "y")), GRID),
@@ -78,22 +76,6 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "pandas Int64 DataFrame": lambda: pd.DataFrame({"a": [ODD], "b": [1]}, dtype="Int64"),
     "pandas Int64 DataFrame with NA": lambda: pd.DataFrame({"a": [ODD, None]}, dtype="Int64"),
     "pandas empty DataFrame": pd.DataFrame,
-    "polars integers with nulls": lambda: pl.Series([ODD, None]),
-    "polars floats with nulls": lambda: pl.Series([1.5, None]),
-    "polars Series in chunks": lambda: pl.Series([ODD]).append(pl.Series([7])),
-    "polars bool Series": lambda: pl.Series([True, False]),
-    "polars text": lambda: pl.Series(["a"]),
-    "polars lists": lambda: pl.Series([[1], [2, 3]]),
-    "polars dates": lambda: pl.Series([1]).cast(pl.Date),
-    "polars mixed DataFrame": lambda: pl.DataFrame({"a": [ODD], "b": [0.5]}),
-    "polars DataFrame of two widths": lambda: pl.DataFrame(
-        {"a": pl.Series([1], dtype=pl.Int32), "b": [ODD]}
-    ),
-    "polars DataFrame with nulls": lambda: pl.DataFrame({"a": [ODD, None], "b": [1, 2]}),
-    "pyarrow ChunkedArray": lambda: pa.chunked_array([[ODD], [7]]),
-    "pyarrow ChunkedArray with nulls": lambda: pa.chunked_array([[ODD, None], [7]]),
-    "pyarrow Table": lambda: pa.table({"a": [ODD], "b": [0.5]}),
-    "pyarrow RecordBatch": lambda: pa.record_batch({"a": [ODD]}),
     "xarray of Int64 with NA": lambda: xr.DataArray(pd.Series([ODD, None], dtype="Int64")),
 }
 
@@ -178,15 +160,6 @@ def test_the_hint_leads_to_the_values() -> None:
     assert ferry.to(values, "torch").tolist() == [[ODD, 1], [0, 2]]
     series = pd.Series([ODD, None], dtype="Int64")
     assert ferry.to(series.fillna(0).to_numpy("int64"), "torch").tolist() == [ODD, 0]
-
-
-@pytest.mark.parametrize(
-    "values", [[ODD, None], [True, False], ["a"]], ids=["nulls", "bits", "text"]
-)
-def test_arrow_arrays_stay_on_dlpack(values: list[Any]) -> None:
-    error = refused_everywhere(ferry.FrameworkError, RuntimeError, pa.array(values))
-    assert "__dlpack__" in str(error)
-    assert "to_numpy" in error.hint
 
 
 def test_sparse_arrays_of_pandas() -> None:

@@ -34,9 +34,6 @@ TYPES_OF_ARROW: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
 }
 
-# Types that a framework lacks.
-MISSING = {"jax": set(), "mlx": set(), "paddle": {"uint16", "uint32", "uint64"}}
-
 
 @pytest.fixture(autouse=True)
 def x64_enabled() -> Iterator[None]:
@@ -96,11 +93,12 @@ def supports(target: str, name: str) -> bool:
     return True
 
 
-FORMS = ("whole", "slice", "odd slice", "chunks", "slice of chunks", "one chunk", "empty", "no chunks")
+SHARED_FORMS = ("whole", "slice", "odd slice", "one chunk", "empty")
+COPIED_FORMS = ("chunks", "slice of chunks", "no chunks")
 
 
 @pytest.mark.parametrize("target", FRAMEWORKS)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SHARED_FORMS + COPIED_FORMS)
 @pytest.mark.parametrize("name", TYPES_OF_ARROW)
 def test_without_nulls(name: str, form: str, target: str) -> None:
     if not supports(target, name):
@@ -111,7 +109,7 @@ def test_without_nulls(name: str, form: str, target: str) -> None:
     plan = ferry.plan(column, target)
     assert plan.kind == "tensor"
     if target == "numpy":
-        assert plan.shares == (name != "bool" and form not in ("chunks", "slice of chunks", "no chunks"))
+        assert plan.shares == (name != "bool" and form in SHARED_FORMS)
 
 
 def with_nulls(name: str) -> tuple[pa.ChunkedArray, np.ndarray]:
@@ -230,7 +228,8 @@ def test_dictionaries(codes: pa.DataType, values: list[Any]) -> None:
     assert ferry.to(column, "numpy").tolist() == decoded
     assert ferry.to(column.slice(1, 3), "numpy").tolist() == decoded[1:4]
     assert arrow.to(column, "numpy", dictionary="codes").tolist() == indices
-    two = pa.chunked_array([column, pa.DictionaryArray.from_arrays(pa.array([0], codes), pa.array(values[1:]))])
+    other = pa.DictionaryArray.from_arrays(pa.array([0], codes), pa.array(values[1:]))
+    two = pa.chunked_array([column, other])
     assert ferry.to(two, "numpy").tolist() == [*decoded, values[1]]
 
 
@@ -261,10 +260,7 @@ def test_dictionaries_with_nulls_and_text() -> None:
 )
 def test_times(kind: pa.DataType, unit: str) -> None:
     storage = pa.int32() if kind in (pa.date32(), pa.time32("ms")) else pa.int64()
-    count = 86_400_000
-    column = pa.array([0, count], storage).cast(kind) if kind != pa.time32("ms") else pa.array(
-        [0, 5], storage
-    ).cast(kind)
+    column = pa.array([0, 5 if kind == pa.time32("ms") else 86_400_000], storage).cast(kind)
     with pytest.raises(ferry.UnsupportedDTypeError) as caught:
         ferry.to(column, "numpy")
     assert unit in str(caught.value)
@@ -298,7 +294,7 @@ def test_lists_of_different_lengths(values: list[Any]) -> None:
 
 
 def test_null_lists() -> None:
-    with pytest.raises(ferry.NotATensorError, match="1 lists are null|1 list is null"):
+    with pytest.raises(ferry.NotATensorError, match="1 list is null"):
         arrow.to(pa.array([[1], None]), "numpy", ragged="dense")
 
 
@@ -318,6 +314,6 @@ def test_null_lists() -> None:
     ids=lambda column: str(column.type),
 )
 def test_types_without_a_tensor(column: pa.Array) -> None:
-    with pytest.raises(ferry.UnsupportedDTypeError, match="\nhint: .") as caught:
+    with pytest.raises(ferry.UnsupportedDTypeError, match=r"\nhint: .") as caught:
         ferry.to(column, "numpy")
     assert "has no tensor" in str(caught.value)

@@ -98,13 +98,13 @@ def test_a_table_in_a_tree() -> None:
 def test_nested_tables() -> None:
     table = pa.table({"point": pa.array([{"x": 1, "y": 2.5}, {"x": 3, "y": 4.5}])})
     assert ferry.to(table, "torch")["point"]["y"].tolist() == [2.5, 4.5]
-    with pytest.raises(ferry.NotATensorError, match="1 structs? (are|is) null"):
+    with pytest.raises(ferry.NotATensorError, match="1 struct is null"):
         ferry.to(pa.table({"point": pa.array([{"x": 1}, None])}), "torch")
 
 
 def test_columns_that_do_not_exist_or_exist_twice() -> None:
     table = pa.table(COLUMNS)
-    with pytest.raises(ferry.InvalidArgumentError, match="no column 'd'\nhint: pass some of a, b, c"):
+    with pytest.raises(ferry.InvalidArgumentError, match="no column 'd'\nhint: pass some of a, b"):
         arrow.to(table, "numpy", columns=["a", "d"])
     twice = pa.table([[1], [2]], names=["a", "a"])
     with pytest.raises(ferry.InvalidArgumentError, match="two columns 'a'"):
@@ -123,7 +123,8 @@ def test_text_is_refused_only_where_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [{"nulls": "drop"}, {"nulls": None}, {"ragged": "x"}, {"dictionary": ""}, {"temporal": "ns"}]
+    "option",
+    [{"nulls": "drop"}, {"nulls": None}, {"ragged": "x"}, {"dictionary": ""}, {"temporal": "ns"}],
 )
 def test_invalid_options(option: dict[str, Any]) -> None:
     with pytest.raises(ferry.InvalidArgumentError, match="\nhint: pass "):
@@ -171,7 +172,9 @@ class Producer:
         return self.result
 
 
-@pytest.mark.parametrize("result", [None, (), (1, 2), ("a",), pa.array([1]).__arrow_c_array__()[::-1]])
+@pytest.mark.parametrize(
+    "result", [None, (), (1, 2), ("a",), pa.array([1]).__arrow_c_array__()[::-1]]
+)
 def test_objects_that_are_no_capsules(result: Any) -> None:
     with pytest.raises(ferry.InvalidTensorError, match="did not return Arrow capsules"):
         ferry.to(Producer(result), "numpy")
@@ -197,3 +200,24 @@ def test_a_stream_that_fails() -> None:
     reader = pa.RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), batches())
     with pytest.raises(ferry.FrameworkError, match="the disk is gone"):
         ferry.to(reader, "numpy")
+
+
+def test_other_functions_accept_columns(tmp_path: Any) -> None:
+    column, table = pa.array([1.5, 2.5]), pa.table({"a": [1, 2], "b": [True, False]})
+    assert ferry.to_async(column, "torch").result().tolist() == [1.5, 2.5]
+    assert ferry.to_async(table, "torch").result()["b"].tolist() == [True, False]
+    reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    assert ferry.to_async({"x": [reader]}, "torch").result()["x"][0]["a"].tolist() == [1, 2]
+    with ferry.publish(table) as ticket:
+        assert ferry.attach(ticket)["a"].tolist() == [1, 2]
+    with ferry.publish([table]) as ticket:
+        assert ferry.attach(ticket)[0]["b"].tolist() == [True, False]
+    out = np.zeros(2)
+    assert ferry.to(column, "numpy", out=out) is out
+    assert out.tolist() == [1.5, 2.5]
+    ferry.save(tmp_path / "x.npy", column)
+    assert ferry.load(tmp_path / "x.npy").tolist() == [1.5, 2.5]
+    ferry.save(tmp_path / "x.npz", {"a": pa.chunked_array([[1], [2]])})
+    assert ferry.load(tmp_path / "x.npz")["a"].tolist() == [1, 2]
+    doubled = ferry.via("torch")(lambda x: x * 2)(column)
+    assert np.asarray(doubled).tolist() == [3.0, 5.0]

@@ -33,4 +33,4 @@ pub use gather::{MatrixColumn, count_nulls, write_matrix, write_validity, write_
 pub use lists::Offsets;
 pub use owned::{Owned, Releasable};
 pub use schema::{Column, Field, MAX_DEPTH};
-pub use stream::Stream;
+pub use stream::ArrayStream;

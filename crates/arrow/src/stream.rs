@@ -11,12 +11,12 @@ use tensorferry_core::{Error, ErrorKind, Result};
 
 /// A stream whose schema has been read.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ArrayStream {
     stream: Owned<ArrowArrayStream>,
     field: Field,
 }
 
-impl Stream {
+impl ArrayStream {
     /// Reads the schema of a stream.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Stream {
             return Err(invalid_struct("the stream has no get_next"));
         };
         let mut array = ArrowArray::released();
-        // SAFETY: the stream is not released, and the array is a struct to be written (the contract of `Stream::new`).
+        // SAFETY: the stream is not released, and the array is a struct to be written (the contract of `ArrayStream::new`).
         let code = unsafe { get_next(self.stream.get_mut(), &raw mut array) };
         if code != 0 {
             return Err(failure(&mut self.stream, "get_next", code));
@@ -62,7 +62,7 @@ impl Stream {
         if array.release.is_none() {
             return Ok(None);
         }
-        // SAFETY: the producer wrote an array of the stream's type, which nothing else uses (the contract of `Stream::new`).
+        // SAFETY: the producer wrote an array of the stream's type, which nothing else uses (the contract of `ArrayStream::new`).
         unsafe { Array::new(Owned::take(&raw mut array)?, &self.field).map(Some) }
     }
 }
@@ -70,7 +70,7 @@ impl Stream {
 /// The error of a callback that returned a number.
 fn failure(stream: &mut Owned<ArrowArrayStream>, callback: &str, code: c_int) -> Error {
     let text = stream.get().get_last_error.and_then(|get_last_error| {
-        // SAFETY: the stream is not released (the contract of `Stream::new`). The text is null, or ends with a zero byte and lives
+        // SAFETY: the stream is not released (the contract of `ArrayStream::new`). The text is null, or ends with a zero byte and lives
         // until the next callback; it is copied here.
         unsafe {
             let text = get_last_error(stream.get_mut());

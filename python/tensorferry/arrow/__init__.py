@@ -46,7 +46,11 @@ def to(
         ragged: "error" refuses lists; "dense" makes an axis of lists that have one length.
         dictionary: "decode" looks up the values of a dictionary, "codes" returns its codes.
         temporal: "error" refuses dates and times; "integer" returns their integers.
-        dtype, device, copy, writable, budget: As for `ferry.to`.
+        dtype: The element type of the results; None keeps the types of the columns.
+        device: The device of the results, as for `ferry.to`.
+        copy: Whether to copy, as for `ferry.to`.
+        writable: Whether the results may be written, as for `ferry.to`.
+        budget: The limit of extra memory in bytes.
 
     Returns:
         A tensor, or a dict of tensors by column; with nulls="mask" a pair in place of each tensor.
@@ -89,9 +93,18 @@ def plan(
 
     Args:
         x: As for `to`.
-        framework: As for `to`.
-        columns, stack, nulls, ragged, dictionary, temporal: As for `to`.
-        dtype, device, copy, writable, budget: As for `ferry.to`.
+        framework: The framework of the results.
+        columns: The names of the columns to convert.
+        stack: Whether the result is a matrix.
+        nulls: What happens to nulls.
+        ragged: What happens to lists.
+        dictionary: What happens to dictionaries.
+        temporal: What happens to dates and times.
+        dtype: The element type of the results.
+        device: The device of the results.
+        copy: Whether to copy.
+        writable: Whether the results may be written.
+        budget: The limit of extra memory in bytes.
 
     Returns:
         A Plan; that of a table has a part for each column.
@@ -119,9 +132,10 @@ def _read(
     temporal: str,
     dtype: Any,
 ) -> Any:
+    names = [columns] if isinstance(columns, str) else columns
     return _arrow_read(
         x,
-        columns=None if columns is None else [columns] if isinstance(columns, str) else list(columns),
+        columns=None if names is None else list(names),
         stack=stack,
         nulls=nulls,
         ragged=ragged,

@@ -6,6 +6,7 @@
 
 use crate::api::async_transfer::{Transfer, TransferState};
 use crate::api::options::{self, ParsedKeywords};
+use crate::arrow;
 use crate::conversion::convert;
 use crate::conversion::fill_out;
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
@@ -112,6 +113,8 @@ pub(crate) fn to_async<'py>(
     let request = ConversionRequest { options, stream, ..ConversionRequest::new(target) };
     let (started_at, traced) = (Instant::now(), trace::is_tracing());
     let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
+    let resolved = arrow::read::resolve(x)?;
+    let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     let container = match out {
         None => traverse::container_of(recognised)?,
@@ -120,11 +123,15 @@ pub(crate) fn to_async<'py>(
     let work = match (container, out) {
         (Some(container), _) => {
             let mut tensors = Vec::new();
-            traverse::walk(x, container, false, &mut |leaf, _| {
+            let mut has_columns = false;
+            let rebuilt = traverse::walk(x, container, true, &mut |leaf, _| {
+                has_columns |= leaf.kind() == Recognised::ArrowColumn;
                 fallible::try_push(&mut tensors, start_tensor(leaf, &request, traced)?)?;
                 Ok(leaf.object().clone())
             })?;
-            JobWork { tensors, tree: Some((x.clone().unbind(), request)), traces, started_at }
+            // A table in the tree is read once: the rebuilt tree has its columns.
+            let tree = if has_columns { rebuilt } else { x.clone() };
+            JobWork { tensors, tree: Some((tree.unbind(), request)), traces, started_at }
         }
         (None, Some(out)) => {
             if matches!(recognised.kind(), Recognised::Container(_)) {

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::ffi::CStr;
 use tensorferry_arrow::abi::{ArrowArray, ArrowArrayStream, ArrowSchema};
-use tensorferry_arrow::{Array, Field, Owned, Releasable, Stream};
+use tensorferry_arrow::{Array, ArrayStream, Field, Owned, Releasable};
 use tensorferry_core::ErrorKind;
 
 /// Reads all chunks of an object, and the type that they have in common.
@@ -44,11 +44,11 @@ fn read_array(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
 }
 
 /// Opens the stream of an object. Nothing but its schema is read.
-pub(super) fn open_stream(object: &Bound<'_, PyAny>) -> Result<Stream> {
+pub(super) fn open_stream(object: &Bound<'_, PyAny>) -> Result<ArrayStream> {
     let capsule = call(object, "__arrow_c_stream__")?;
     let stream = take::<ArrowArrayStream>(object, &capsule, c"arrow_array_stream")?;
-    // SAFETY: the interface requires of a producer what `Stream::new` requires.
-    Ok(unsafe { Stream::new(stream) }?)
+    // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
+    Ok(unsafe { ArrayStream::new(stream) }?)
 }
 
 fn call<'py>(object: &Bound<'py, PyAny>, method: &str) -> Result<Bound<'py, PyAny>> {

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tensorferry_arrow::{Array, Column, Content, Field, count_nulls};
 use tensorferry_core::dtype::DTypeKind;
+use tensorferry_core::plan::count_noun;
 use tensorferry_core::{DType, ErrorKind};
 
 /// The columns of an object with the Arrow C data interface; `None` for other objects.
@@ -93,9 +94,11 @@ fn select(field: Field, chunks: Vec<Array>, names: &[String]) -> Result<(Field, 
 fn check_no_null_structs(chunks: &[Array]) -> Result<()> {
     match chunks.iter().map(Array::count_nulls).sum::<usize>() {
         0 => Ok(()),
-        nulls => {
-            Err(fail(ErrorKind::NotATensor, format!("{nulls} structs are null"), "drop or fill them first"))
-        }
+        nulls => Err(fail(
+            ErrorKind::NotATensor,
+            format!("{} {} null", count_noun(nulls, "struct"), if nulls == 1 { "is" } else { "are" }),
+            "drop or fill them first",
+        )),
     }
 }
 
@@ -261,7 +264,7 @@ fn fill_for(chunks: &[Array], dtype: DType, nulls: Nulls) -> Result<Option<Fill>
         0 => Ok(None),
         count if nulls == Nulls::Error => Err(fail(
             ErrorKind::NotATensor,
-            format!("the column has {count} null{}", if count == 1 { "" } else { "s" }),
+            format!("the column has {}", count_noun(count, "null")),
             "pass nulls= to ferry.arrow.to: \"mask\", a number, or \"nan\"",
         )),
         _ => check_fill(fill, dtype).map(Some),
@@ -306,10 +309,11 @@ fn dense_lists(field: &Field, chunks: Vec<Array>) -> Result<(Field, Vec<Array>)>
     let mut children = Vec::new();
     for chunk in &chunks {
         let Content::Lists { offsets, child } = chunk.content() else { continue };
-        if chunk.count_nulls() > 0 {
+        let nulls = chunk.count_nulls();
+        if nulls > 0 {
             return Err(fail(
                 ErrorKind::NotATensor,
-                format!("{} lists are null", chunk.count_nulls()),
+                format!("{} {} null", count_noun(nulls, "list"), if nulls == 1 { "is" } else { "are" }),
                 "drop or fill them first",
             ));
         }

@@ -84,13 +84,16 @@ fn class<'py>(py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, 
     Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?)
 }
 
-/// Whether objects of the type export themselves through the Arrow C data interface without a change of values. That of pandas
-/// turns NaN into null, and the index into a column.
+/// Modules whose Arrow C data interface is not used: that of pandas turns NaN into null and the index into a column, and that of
+/// xarray makes a table of an array and its coordinates.
+const OTHER_ARROW_MODULES: [&str; 2] = ["pandas", "xarray"];
+
+/// Whether objects of the type export columns or tables through the Arrow C data interface.
 fn has_arrow_interface(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     let has = |name: &str| kind.hasattr(name);
     let module = kind.getattr("__module__")?.extract::<String>().unwrap_or_default();
-    Ok(module.split('.').next() != Some("pandas")
-        && (has("__arrow_c_array__")? || has("__arrow_c_stream__")?))
+    let is_other = module.split('.').next().is_some_and(|root| OTHER_ARROW_MODULES.contains(&root));
+    Ok(!is_other && (has("__arrow_c_array__")? || has("__arrow_c_stream__")?))
 }
 
 /// The kind by builtin bases and protocols.
