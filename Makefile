@@ -71,7 +71,8 @@ help: ## Show this list
 
 .PHONY: demo
 demo: $(if $(ALL),$(VENV),$(DEMO))/.stamp-wheel ## Carry one array around NumPy, PyTorch, JAX and TensorFlow and check each hop (ALL=1: every framework, in .venv)
-	$(<D)/bin/python examples/demo.py
+	@$(<D)/bin/python examples/demo.py
+	@echo "To go on: $(<D)/bin/python has tensorferry and these frameworks"
 
 .PHONY: setup
 setup: $(VENV)/.stamp-packages ## Make .venv with the frameworks and tools of the locks
@@ -326,7 +327,8 @@ $(VENV)/.stamp-uv: requirements/bootstrap.txt
 	@touch $@
 
 $(VENV)/.stamp-packages: $(LOCKS) $(VENV)/.stamp-uv
-	$(UV) pip sync $(UV_FLAGS) --python $(VENV)/bin/python $(LOCKS)
+	@echo "Installing every framework and the tools into $(VENV) (9 GB)"
+	@$(UV) pip sync $(UV_FLAGS) --python $(VENV)/bin/python $(LOCKS)
 	@touch $@
 
 $(OLDEST)/.stamp-packages: requirements/oldest.lock | $(VENV)/.stamp-uv
@@ -341,8 +343,9 @@ $(BUILD)/.stamp-packages: requirements/build.lock | $(VENV)/.stamp-uv
 
 # PyTorch without CUDA is on PyTorch's own index alone. Where that cannot be reached, the build with CUDA does as well.
 $(DEMO)/.stamp-packages: requirements/demo.in requirements/test.lock | $(VENV)/.stamp-uv
-	test -x $(DEMO)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(DEMO)
-	$(UV) pip install $(UV_FLAGS) --python $(DEMO)/bin/python --torch-backend cpu -r $< -c requirements/test.lock || { \
+	@test -x $(DEMO)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(DEMO)
+	@echo "Installing NumPy, PyTorch, JAX and TensorFlow into $(DEMO) (about 3 GB)"
+	@$(UV) pip install $(UV_FLAGS) --python $(DEMO)/bin/python --torch-backend cpu -r $< -c requirements/test.lock || { \
 	    echo "PyTorch without CUDA could not be installed: taking PyTorch with CUDA (3 GB to download)"; \
 	    $(UV) pip install $(UV_FLAGS) --python $(DEMO)/bin/python -r $< -c requirements/test.lock; }
 	@touch $@

@@ -34,6 +34,10 @@ def test_a_module_whose_import_is_blocked_is_not_loaded():
     subprocesses.run_program("front/orders_that_work.py", "tensorflow_blocked")
 
 
+def test_a_module_that_is_not_installed_is_not_refused():
+    subprocesses.run_program("front/orders_that_work.py", "paddle_not_installed")
+
+
 @pytest.mark.skipif(OLDEST, reason="the oldest supported versions do not crash")
 @pytest.mark.parametrize("order", _import_orders(), ids=lambda order: f"{order[0]} first")
 def test_the_table_is_true(order):

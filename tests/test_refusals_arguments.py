@@ -109,6 +109,56 @@ def test_unknown_dtypes(dtype):
     refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, "torch", dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", ["float", "floaty", "int", "uint", "float6"])
+def test_a_name_that_several_types_are_close_to_is_not_guessed(dtype):
+    error = refused(
+        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, "torch", dtype=dtype)
+    )
+    assert "did you mean" not in error.hint
+    assert "float32" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        *(("flaot32", "float32"), ("float33", "float32"), ("bf16", "bfloat16"), ("u2", "uint16")),
+        *(("floot64", "float64"), ("uint31", "uint32"), ("half", "float16"), ("bool_", "bool")),
+    ],
+)
+def test_one_closest_type_is_suggested(written, meant):
+    error = refused(
+        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(SOURCE, "torch", dtype=written)
+    )
+    assert error.hint == f'did you mean "{meant}"?'
+
+
+@pytest.mark.parametrize(
+    ("call", "written", "meant"),
+    [
+        (lambda **options: ferry.to(SOURCE, "torch", **options), "writeable", "writable"),
+        (lambda **options: ferry.to([SOURCE], "torch", **options), "divice", "device"),
+        (lambda **options: ferry.to(SOURCE, "torch", **options), "progres", "progress"),
+        (lambda **options: ferry.plan(SOURCE, "torch", **options), "dtyp", "dtype"),
+        (lambda **options: ferry.plan(SOURCE, "torch", **options), "progres", None),
+        (lambda **options: ferry.publish(SOURCE, **options), "copi", "copy"),
+        (lambda **options: ferry.publish(SOURCE, **options), "steam", None),
+        (lambda **options: ferry.to(SOURCE, "torch", **options), "nonsense", None),
+    ],
+)
+def test_a_misspelt_keyword_is_a_plain_type_error(call, written, meant):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{written}'") as caught:
+        call(**{written: None})
+    assert not isinstance(caught.value, ferry.FerryError)
+    assert ("did you mean" in str(caught.value)) == (meant is not None)
+    assert meant is None or f"did you mean '{meant}'?" in str(caught.value)
+
+
+def test_a_misspelt_keyword_of_load(tmp_path):
+    ferry.save(tmp_path / "x.npy", SOURCE)
+    with pytest.raises(TypeError, match=r"'writeable'\nhint: did you mean 'writable'\?"):
+        ferry.load(tmp_path / "x.npy", writeable=True)
+
+
 @pytest.mark.parametrize(
     "device", ["", "cpuu", "cpu:", "cpu:x", "cpu:-1", 0, object(), b"cpu", ()], ids=kind
 )

@@ -113,6 +113,46 @@ def test_some_tensors_in_another_type(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("integers", "dtype", "note"),
+    [
+        (["step"], "float16", "note: 1 integer tensor becomes float16 too: step\n"),
+        (["a", "b", "c"], "bfloat16", "note: 3 integer tensors become bfloat16 too: a, b, c\n"),
+        (
+            ["a", "b", "c", "d", "e"],
+            "float32",
+            "note: 5 integer tensors become float32 too: a, b, c and 2 more\n",
+        ),
+        ([], "float16", ""),
+        (["step"], "int32", ""),
+    ],
+)
+def test_integers_that_become_floats_are_named(tmp_path, capsys, integers, dtype, note):
+    source, target = tmp_path / "x.safetensors", tmp_path / "y.safetensors"
+    ferry.save(source, {"w": np.ones(2), **{name: np.arange(2) for name in integers}})
+    assert cli.main(["convert", str(source), str(target), "--to-dtype", dtype]) == 0
+    assert capsys.readouterr().err == note
+    assert {tensor.dtype for tensor in ferry.inspect(target).tensors} == {dtype}
+
+
+def test_integers_alone_become_floats_without_a_note(tmp_path, capsys):
+    source, target = tmp_path / "x.npz", tmp_path / "y.npz"
+    np.savez(source, a=np.arange(3), b=np.arange(4))
+    assert cli.main(["convert", str(source), str(target), "--to-dtype", "float32"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("target", ["y.nzp", "nothing/y.npz", "y.npy"])
+def test_a_conversion_that_fails_prints_no_notes(tmp_path, capsys, target):
+    source = tmp_path / "x.safetensors"
+    tree = {"layers": [np.ones(2), np.zeros(2)], "epoch": 3}
+    ferry.save(source, tree, metadata={"by": "me"})
+    assert cli.main(["convert", str(source), str(tmp_path / target)]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert "note: " not in said
+
+
+@pytest.mark.parametrize(
     ("arguments", "fact"),
     [
         (["inspect", "nothing.npy"], "nothing.npy"),

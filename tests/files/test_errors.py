@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from support import subprocesses
 from support.refusals import fact_and_hint
 
@@ -124,6 +125,15 @@ def test_truncated_raw_bytes(tmp_path):
 def test_content_that_is_not_of_the_format(tmp_path, call, file, content):
     (tmp_path / file).write_bytes(content)
     check(lambda: call(tmp_path / file), ValueError, tmp_path / file)
+
+
+@pytest.mark.parametrize("call", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("file", ["m.safetensors", "pytorch_model.bin", f"{'m' * 200}.npy", "m.pt"])
+def test_checkpoints_of_pytorch_under_any_name(tmp_path, call, file):
+    torch.save({"w": torch.ones(2)}, tmp_path / file)
+    with pytest.raises(ferry.FileFormatError, match="a PyTorch checkpoint with a pickle") as caught:
+        call(tmp_path / file)
+    assert "torch.load(weights_only=True)" in caught.value.hint
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)

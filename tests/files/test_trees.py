@@ -157,6 +157,20 @@ def test_other_formats_name_the_value_that_they_cannot_keep(tmp_path, file, valu
     assert not (tmp_path / file).exists()
 
 
+@pytest.mark.parametrize("file", ["x.safetensors", "x.safetensors.index.json", "x.npz", "x.npy"])
+@pytest.mark.parametrize("value", [None, 3, 0.5, True, "model", "long " * 20, Number.TWO])
+def test_a_value_alone_does_not_replace_a_file(tmp_path, file, value):
+    path = tmp_path / file
+    path.write_bytes(b"the last checkpoint")
+    with pytest.raises(ferry.NotATensorError) as caught:
+        ferry.save(path, value)
+    fact, hint = fact_and_hint(caught.value)
+    assert fact.startswith("x is ")
+    assert ("numpy.asarray" in hint) == (value is not None and not isinstance(value, str))
+    assert path.read_bytes() == b"the last checkpoint"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("file", ["x.safetensors", "x.npz"])
 def test_objects_that_no_file_keeps_are_named(tmp_path, file):
     for value in ({1, 2}, object(), torch.eye(2).to_sparse()):

@@ -87,11 +87,14 @@ DTYPES = {
     "text in a tree": to({"k": [0, np.array(["a"])]}),
     "type that JAX lacks": to(np.ones(3), "jax"),
     "unknown name": to(source(), dtype="float33"),
+    "name that several are close to": to(source(), dtype="floaty"),
     "number": to(source(), dtype=3),
 }
 
 DEVICES = {
     "unknown name": to(source(), device="cpuu"),
+    "GPU for NumPy": to(source(), "numpy", device="cuda"),
+    "GPU for a build without CUDA": to(source(), "jax", device="cuda"),
     "second CPU": to(source(), device="cpu:1"),
     "second CPU in a tree": to({"a": [source()]}, "numpy", device="cpu:1"),
     "second CPU for out": to(source(), "numpy", device="cpu:1", out=source()),

@@ -33,7 +33,7 @@ crate::hint_keys! {
     USE_DEFAULT_DTYPE = "core.use_default_dtype";
     /// The target does not have the type; the value is one that it has.
     CAST_TO_SUPPORTED_DTYPE = "core.cast_to_supported_dtype";
-    /// The target supports only host memory.
+    /// The target supports only host memory, always or in this build.
     OMIT_DEVICE_OR_CHOOSE_GPU_FRAMEWORK = "core.omit_device_or_choose_gpu_framework";
     /// The target supports only GPU memory.
     OMIT_DEVICE_OR_CHOOSE_HOST_FRAMEWORK = "core.omit_device_or_choose_host_framework";

@@ -31,14 +31,26 @@ const MAX_TYPING_ERRORS: usize = 2;
 
 /// The known name that is closest to a misspelt one.
 pub(crate) fn closest_name<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
+    close_names(name, known).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}
+
+/// The known name that is closer to a misspelt one than all others; `None` if several are equally close.
+pub(crate) fn only_closest_name<S: AsRef<str>>(name: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
+    let mut close: Vec<_> = close_names(name, known).collect();
+    let smallest = close.iter().map(|(distance, _)| *distance).min()?;
+    close.retain(|(distance, _)| *distance == smallest);
+    if close.len() == 1 { close.pop().map(|(_, known)| known) } else { None }
+}
+
+/// The known names within the largest edit distance, each with its distance.
+fn close_names<S: AsRef<str>>(
+    name: &str,
+    known: impl IntoIterator<Item = S>,
+) -> impl Iterator<Item = (usize, S)> {
     let lower = name.to_lowercase();
-    known
-        .into_iter()
-        .map(|known| (strsim::osa_distance(&lower, known.as_ref()), known))
-        .filter(|(distance, known)| {
-            let shorter = known.as_ref().chars().count().min(lower.chars().count());
-            *distance <= MAX_TYPING_ERRORS && *distance < shorter
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, known)| known)
+    known.into_iter().filter_map(move |known| {
+        let distance = strsim::osa_distance(&lower, known.as_ref());
+        let shorter = known.as_ref().chars().count().min(lower.chars().count());
+        (distance <= MAX_TYPING_ERRORS && distance < shorter).then_some((distance, known))
+    })
 }

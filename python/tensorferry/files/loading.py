@@ -7,6 +7,7 @@ is executed.
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from operator import index
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -263,6 +264,9 @@ def load(
     """
     name = decode_path(path)
     if format_of(path, format) == "raw":
+        # Checkpoints of PyTorch are often named .bin: the error about the content comes first.
+        with suppress(InvalidArgumentError):
+            inspect(path, format=format)
         raise InvalidArgumentError(
             f"{name} holds raw bytes without a type and a shape"
             "\nhint: write ferry.load_raw(path, framework, dtype=..., shape=...)"

@@ -62,8 +62,8 @@ def save(
         None.
 
     Raises:
-        NotATensorError: `x` holds an object that the file cannot keep, such as a sparse tensor, or
-            a number in another format than safetensors.
+        NotATensorError: `x` is None, a number or text; or it holds an object that the file cannot
+            keep, such as a sparse tensor, or a number in another format than safetensors.
         UnsupportedDTypeError: The format does not support an element type.
         OSError: The file cannot be written.
 
@@ -81,6 +81,12 @@ def save(
         raise InvalidArgumentError(
             "path is a tree of tensors, and x is a path"
             "\nhint: the path comes first: ferry.save(path, tensors)"
+        )
+    if is_value(x):
+        array = "" if isinstance(x, str | None) else ", such as numpy.asarray(x)"
+        raise NotATensorError(
+            f"x is {_describe_value(x)}, not a tensor or a tree of tensors"
+            f"\nhint: pass a tensor{array}, or a dict, list or tuple of tensors"
         )
     name = decode_path(path)
     leaves = list(tree_leaves(x)) if is_tree(x) else [Leaf(default_name(path, format), "", x)]
@@ -119,7 +125,7 @@ def _check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 def _plan_leaf(leaf: Leaf, file: str) -> Plan:
     """The plan of a leaf that has to be a tensor."""
     place = f"at {leaf.path}: " if leaf.path else ""
-    if leaf.path and is_value(leaf.value):
+    if is_value(leaf.value):
         raise NotATensorError(
             f"{file}: {place}{_describe_value(leaf.value)} is not a tensor, and only safetensors "
             "files keep numbers and text"

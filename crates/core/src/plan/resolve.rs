@@ -68,11 +68,14 @@ pub(super) fn result_device(
         return Ok(device);
     }
     let (supported, hint) = match target.devices {
-        SupportedDevices::Host => ("host", hints::OMIT_DEVICE_OR_CHOOSE_GPU_FRAMEWORK),
-        SupportedDevices::Cuda => ("GPU", hints::OMIT_DEVICE_OR_CHOOSE_HOST_FRAMEWORK),
-        SupportedDevices::Both => ("host and CUDA", hints::OMIT_DEVICE_OR_NAME_ONE),
+        // NumPy never has GPU memory; JAX and TensorFlow do not in a build without CUDA.
+        SupportedDevices::Host => {
+            ("host memory only in this process", hints::OMIT_DEVICE_OR_CHOOSE_GPU_FRAMEWORK)
+        }
+        SupportedDevices::Cuda => ("GPU memory only", hints::OMIT_DEVICE_OR_CHOOSE_HOST_FRAMEWORK),
+        SupportedDevices::Both => ("host and CUDA memory only", hints::OMIT_DEVICE_OR_NAME_ONE),
     };
-    let fact = format!("{} holds {supported} memory only, and {device} was requested", target.title);
+    let fact = format!("{} holds {supported}, and {device} was requested", target.title);
     Err(Error::new(ErrorKind::UnsupportedDevice, fact).with_hint(hint))
 }
 

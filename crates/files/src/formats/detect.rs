@@ -13,14 +13,18 @@
 
 use crate::errors::{invalid_argument, invalid_file, quoted};
 use crate::format::FileFormat;
-use crate::formats::{npy, safetensors};
+use crate::formats::{npy, npz, safetensors};
 use crate::hints;
 use std::path::Path;
 use tensorferry_core::error::HintKey;
 use tensorferry_core::{Error, Result};
 
-/// The number of first bytes that [`detect_format`] needs.
-pub(crate) const SIGNATURE_BYTES: u64 = 64;
+/// The number of first bytes that [`detect_format`] needs: the header of a zip's first member with its name, which PyTorch derives
+/// from the name of the file.
+pub(crate) const SIGNATURE_BYTES: u64 = 512;
+
+/// The number of first bytes that a message shows.
+const SHOWN_BYTES: usize = 64;
 
 /// The format that the first bytes of a file indicate.
 fn format_of_content(start: &[u8], file_bytes: u64) -> Option<FileFormat> {
@@ -73,6 +77,7 @@ pub(crate) fn detect_format(
     match (content, name) {
         // One byte in 256 is a brace, which is weak evidence against a name that allows any content.
         (Some(FileFormat::SafetensorsIndex), Some(FileFormat::Raw)) => Ok(FileFormat::Raw),
+        (Some(FileFormat::Npz), _) if npz::is_torch_checkpoint(start) => Err(npz::torch_checkpoint()),
         (Some(content), Some(name)) if content != name => Err(mismatch(content, name)),
         (Some(content), _) => Ok(content),
         (None, Some(name)) => match unsupported_format(start) {
@@ -88,7 +93,7 @@ pub(crate) fn detect_format(
             None => invalid_argument(
                 format!(
                     "the format is unknown: neither the extension nor the first bytes {} identify it",
-                    quoted(&start.escape_ascii().to_string())
+                    quoted(&start[..start.len().min(SHOWN_BYTES)].escape_ascii().to_string())
                 ),
                 hints::NAME_FORMAT,
             ),
@@ -144,6 +149,35 @@ mod tests {
             let error = detect(name, b"\x80\x02}q").unwrap_err();
             assert_eq!(error.hint(), Some(&Hint::Key(hints::LOAD_TORCH_PICKLE, None)));
         }
+    }
+
+    /// The start of a zip, up to the content of its first member.
+    fn zip_start(member: &str) -> Vec<u8> {
+        let mut start = b"PK\x03\x04".to_vec();
+        start.resize(26, 0);
+        start.extend((member.len() as u16).to_le_bytes());
+        start.extend([0, 0]);
+        start.extend(member.as_bytes());
+        start
+    }
+
+    #[test]
+    fn checkpoints_of_pytorch_are_recognised_under_any_name() {
+        let long = format!("{}/data.pkl", "m".repeat(255));
+        for (name, member) in [
+            ("m.safetensors", "m/data.pkl"),
+            ("m.bin", "archive/data.pkl"),
+            ("m.npy", &long),
+            ("m.pt", &long),
+        ] {
+            let error = detect(name, &zip_start(member)).unwrap_err();
+            assert_eq!(error.hint(), Some(&Hint::Key(hints::LOAD_TORCH_CHECKPOINT, None)), "{name}");
+        }
+        let error = detect("x.safetensors", &zip_start("x.npy")).unwrap_err();
+        assert_eq!(error.hint(), Some(&Hint::Key(hints::NAME_FORMAT_OR_RENAME, Some("npz".to_owned()))));
+        // A name that reaches beyond the first bytes.
+        let cut = &zip_start("m/data.pkl")[..35];
+        assert_eq!(detect("x.npz", cut).unwrap(), FileFormat::Npz);
     }
 
     #[test]

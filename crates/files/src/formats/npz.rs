@@ -188,10 +188,26 @@ fn list_members(source: &FileSource) -> Result<Vec<DirectoryEntry>> {
     Ok(members)
 }
 
+/// The end of the name of the pickle in a checkpoint of PyTorch.
+const TORCH_PICKLE: &str = "/data.pkl";
+
+/// The file is a checkpoint that `torch.save` wrote.
+pub(super) fn torch_checkpoint() -> Error {
+    invalid_file("the file is a PyTorch checkpoint with a pickle, which can run any code")
+        .with_hint(hints::LOAD_TORCH_CHECKPOINT)
+}
+
+/// Whether the first member of a zip is the pickle of a PyTorch checkpoint, which `torch.save` writes first.
+pub(super) fn is_torch_checkpoint(start: &[u8]) -> bool {
+    // A local header has the length of the name at offset 26, and the name at offset 30.
+    let Some(length) = start.get(26..).and_then(|rest| rest.first_chunk::<2>()) else { return false };
+    let end = 30 + usize::from(u16::from_le_bytes(*length));
+    start.get(30..end).is_some_and(|name| name.ends_with(TORCH_PICKLE.as_bytes()))
+}
+
 fn check_names(members: &[DirectoryEntry]) -> Result<()> {
-    if members.iter().any(|member| member.name.ends_with("/data.pkl")) {
-        return Err(invalid_file("the file is a PyTorch checkpoint with a pickle, which can run any code")
-            .with_hint(hints::LOAD_TORCH_CHECKPOINT));
+    if members.iter().any(|member| member.name.ends_with(TORCH_PICKLE)) {
+        return Err(torch_checkpoint());
     }
     let names = members.iter().map(|member| member.name.strip_suffix(".npy").unwrap_or(&member.name));
     if let Some(name) = find_duplicate(names) {

@@ -5,7 +5,7 @@ use crate::conversion::streams::{NamedStream, stream_of};
 use crate::errors::{Failure, Result, describe_argument, fail, keys, type_name};
 use crate::frameworks;
 use crate::interpreter::once::interned;
-use crate::text::closest_name;
+use crate::text::{closest_name, only_closest_name};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyType};
@@ -56,12 +56,31 @@ pub(crate) fn parse<'py>(
                 let mut text = format!("{function}() got an unexpected keyword argument '{other}'");
                 if ["format", "blocksize", "dense"].contains(&other) {
                     text.push_str("\nhint: ferry.sparse.to and ferry.sparse.to_dense are for sparse tensors");
+                } else if let Some(known) = closest_name(other, known_keywords(function, moves)) {
+                    text.push_str(&format!("\nhint: did you mean '{known}'?"));
                 }
                 return Err(PyTypeError::new_err(text).into());
             }
         }
     }
     Ok(keywords)
+}
+
+/// The keywords of `function` that a misspelt one can mean.
+fn known_keywords(function: &str, moves: bool) -> impl Iterator<Item = &'static str> {
+    let has_stream = function != "publish";
+    [
+        ("device", true),
+        ("dtype", true),
+        ("copy", true),
+        ("writable", true),
+        ("budget", true),
+        ("stream", has_stream),
+        ("out", moves),
+        ("progress", moves),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_known)| is_known.then_some(name))
 }
 
 /// Parses the keyword arguments that functions for sparse tensors accept too.
@@ -141,7 +160,7 @@ fn likely_dtype(name: &str) -> Option<DType> {
             // The names are short: without the first letter, too many are close.
             let alike =
                 DType::all().map(DType::name).filter(|known| known.chars().next() == name.chars().next());
-            closest_name(name, alike).and_then(DType::from_name)
+            only_closest_name(name, alike).and_then(DType::from_name)
         }
     }
 }

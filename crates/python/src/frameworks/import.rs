@@ -48,7 +48,8 @@ pub(crate) const IMPORT_ORDERS: [ImportOrder; 2] = [
     },
 ];
 
-/// Fails if an import of the module would kill the process. A module that is already loaded never fails.
+/// Fails if an import of the module would kill the process. A module that is already loaded never fails, nor does one that is not
+/// installed: its import raises an exception.
 pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
     let top = module.split('.').next().unwrap_or(module);
     let modules = py.import("sys")?.getattr("modules")?;
@@ -59,7 +60,7 @@ pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
         return Ok(());
     }
     for ImportOrder { first, second, observed, .. } in &IMPORT_ORDERS {
-        if *first == top && is_loaded(second)? {
+        if *first == top && is_loaded(second)? && is_installed(py, top)? {
             return Err(fail(
                 ErrorKind::FrameworkMissing,
                 format!("importing {first} after {second} would kill the process ({observed})"),
@@ -68,6 +69,11 @@ pub(crate) fn check_import(py: Python<'_>, module: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a top-level module can be found. Nothing is imported.
+pub(super) fn is_installed(py: Python<'_>, top: &str) -> PyResult<bool> {
+    Ok(!py.import("importlib.util")?.call_method1("find_spec", (top,))?.is_none())
 }
 
 /// Imports a framework's module.

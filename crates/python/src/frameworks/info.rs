@@ -1,6 +1,7 @@
 //! `ferry.frameworks()`: the supported frameworks, their versions, and whether they are loaded. Imports none of them.
 
 use super::builtin_frameworks::{Entry, REGISTER};
+use super::import::is_installed;
 use super::{IMPORT_ORDERS, check_import, user_frameworks};
 use crate::errors::Result;
 use pyo3::exceptions::PyException;
@@ -67,7 +68,7 @@ pub(crate) fn frameworks(py: Python<'_>) -> Result<Vec<FrameworkInfo>> {
 fn inspect(py: Python<'_>, entry: &Entry) -> PyResult<FrameworkInfo> {
     let loaded = py.import("sys")?.getattr("modules")?.contains(entry.module)?;
     let top = entry.module.split('.').next().unwrap_or(entry.module);
-    let installed = loaded || !py.import("importlib.util")?.call_method1("find_spec", (top,))?.is_none();
+    let installed = loaded || is_installed(py, top)?;
     Ok(FrameworkInfo {
         name: entry.name.to_owned(),
         title: entry.title.to_owned(),

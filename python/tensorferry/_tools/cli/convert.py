@@ -25,6 +25,9 @@ examples:
 # The number of elements that are read and written at a time.
 BLOCK_ELEMENTS = 16 << 20
 
+# The number of tensors that a note names.
+MAX_NOTED_NAMES = 3
+
 
 def add(commands: Any) -> argparse.ArgumentParser:
     """Adds the command to the parser."""
@@ -52,7 +55,7 @@ def add_selection(command: argparse.ArgumentParser, where: str) -> None:
         type=notation.dtype,
         default=None,
         metavar="TYPE",
-        help=f"element type in {where}",
+        help=f"element type of all tensors in {where}, integers too",
     )
 
 
@@ -87,12 +90,6 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     file, chosen = open_file(arguments.source, arguments)
     to_format = formats.format_of(arguments.target, arguments.to_format)
     keeps_metadata = to_format.startswith("safetensors")
-    if file.metadata and not keeps_metadata:
-        terminal.note(f"{to_format} files have no metadata: the metadata is left out")
-    if file._tree is not None and not keeps_metadata:
-        terminal.note(f"{to_format} files keep tensors only: other values of the tree are left out")
-    elif file._tree is not None and arguments.names is not None:
-        terminal.note("--names selects tensors: the tree around them is left out")
     summary = write(
         arguments,
         terminal,
@@ -102,6 +99,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
         # The tree of all tensors is not that of some.
         tree=file._tree if keeps_metadata and arguments.names is None else None,
     )
+    # After the file: a conversion that fails leaves nothing out.
+    if file.metadata and not keeps_metadata:
+        terminal.note(f"{to_format} files have no metadata: the metadata is left out")
+    if file._tree is not None and not keeps_metadata:
+        terminal.note(f"{to_format} files keep tensors only: other values of the tree are left out")
+    elif file._tree is not None and arguments.names is not None:
+        terminal.note("--names selects tensors: the tree around them is left out")
     if terminal.json:
         terminal.print_json(summary)
     return 0
@@ -184,7 +188,29 @@ def write(
     if not terminal.json:
         number = notation.count(len(tensors), "tensor")
         terminal.print(f"wrote {clean(arguments.target)}: {number}, {notation.size(size)}")
+    note = _note_on_integers(
+        arguments.to_dtype, {name: dtype for name, (dtype, *_) in tensors.items()}
+    )
+    if note:
+        terminal.note(note)
     return {"file": arguments.target, "bytes": size, "tensors": list(sources)}
+
+
+def _note_on_integers(to_dtype: str | None, dtypes: Mapping[str, str]) -> str | None:
+    """A note on the integers among other tensors that a cast makes floating-point numbers.
+
+    Counters and indices in a checkpoint lose precision so. Where all tensors are integers, the cast
+    is what the caller wants.
+    """
+    if to_dtype is None or not to_dtype.startswith(("float", "bfloat", "complex")):
+        return None
+    names = [name for name, dtype in dtypes.items() if dtype.startswith(("int", "uint"))]
+    if not names or len(names) == len(dtypes):
+        return None
+    shown = ", ".join(names[:MAX_NOTED_NAMES])
+    more = f" and {len(names) - MAX_NOTED_NAMES} more" if len(names) > MAX_NOTED_NAMES else ""
+    verb = "becomes" if len(names) == 1 else "become"
+    return f"{notation.count(len(names), 'integer tensor')} {verb} {to_dtype} too: {shown}{more}"
 
 
 def _metadata(file: ferry.File) -> dict[str, str]:

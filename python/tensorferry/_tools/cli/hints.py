@@ -20,7 +20,8 @@ ADVICE = {
     "core.choose_writable_framework": "leave out --writable, or choose numpy or torch",
     "core.make_contiguous": f"{_ALLOW_COPY}, or write --layout dense",
     "core.omit_device": f"{_ALLOW_COPY}, or leave out --device",
-    "core.omit_device_or_choose_gpu_framework": "leave out --device, or choose torch or cupy",
+    "core.omit_device_or_choose_gpu_framework": "leave out --device, or choose a build of torch, "
+    "cupy, jax or tensorflow with CUDA",
     "core.omit_device_or_choose_host_framework": "leave out --device, or choose numpy or torch",
     "core.omit_device_or_name_cpu": "leave out --device, or write --device {}",
     "core.omit_device_or_name_one": "leave out --device, or write --device cpu or --device cuda:0",

@@ -215,9 +215,12 @@ fn pinned_blocks_stay_pinned_until_they_are_unmapped() {
     let address = block.data();
     drop(block);
     pool.evict_to(0);
-    // SAFETY: the block is mapped, because the pool leaks a block whose `unpin` returns false. Nothing else uses it.
-    unsafe { address.write(1) };
     assert_eq!(pool.stats().pinned_bytes, HUGE_PAGE_BYTES);
+    // SAFETY: the pool mapped the block, and leaks it because `unpin` returns false. Nothing else uses or unmaps it.
+    unsafe {
+        address.write(1);
+        pages::unmap(address, HUGE_PAGE_BYTES);
+    }
 }
 
 #[test]

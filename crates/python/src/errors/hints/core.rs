@@ -30,7 +30,7 @@ pub(super) const ADVICE: &[Advice] = &[
     ),
     (
         hints::OMIT_DEVICE_OR_CHOOSE_GPU_FRAMEWORK,
-        "leave device out, or convert to torch, cupy, jax or tensorflow, which hold GPU memory",
+        "leave device out, or convert to a build of torch, cupy, jax or tensorflow with CUDA",
     ),
     (
         hints::OMIT_DEVICE_OR_CHOOSE_HOST_FRAMEWORK,
