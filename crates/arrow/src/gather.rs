@@ -18,7 +18,7 @@ use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, worke
 const BLOCK_ELEMENTS: usize = 1 << 16;
 
 /// The bytes of a matrix that a thread writes at a time: they stay in its cache.
-const MATRIX_BLOCK_BYTES: usize = 64 << 10;
+const MATRIX_BLOCK_BYTES: usize = 256 << 10;
 
 impl Field {
     /// The type of the elements of a tensor of this column; `None` if the column has no tensor.
@@ -262,7 +262,7 @@ pub unsafe fn write_matrix(
     let numbered = blocks(first.chunks, BLOCK_ELEMENTS / rows_per_block.min(BLOCK_ELEMENTS));
     for_each_block(&numbered, threads, |block| {
         let rows = block.rows.len();
-        // The columns one after another.
+        // The columns one after another, which the copy engine then transposes.
         let gathered = HostBlock::new(rows * row_bytes)?;
         let column_bytes = (rows * item) as i64;
         let layout = Layout::dense(item, &[rows as i64])?;
@@ -273,52 +273,17 @@ pub unsafe fn write_matrix(
             // SAFETY: the block has room for `rows` elements of each column, and is new.
             unsafe { write_block(&values, &to, column.fill)? };
         }
-        let out = output.row(block.first_row, row_bytes as i64);
-        // SAFETY: the loop has written `rows` elements of each column. The destination has the rows of no other block, which are
-        // writable and which nothing else uses (the contract of `write_matrix`). The types have `item` bytes each.
-        unsafe {
-            match item {
-                1 => interleave::<u8>(gathered.data(), rows, columns.len(), out),
-                2 => interleave::<u16>(gathered.data(), rows, columns.len(), out),
-                4 => interleave::<u32>(gathered.data(), rows, columns.len(), out),
-                8 => interleave::<u64>(gathered.data(), rows, columns.len(), out),
-                _ => interleave::<u128>(gathered.data(), rows, columns.len(), out),
-            }
-        }
-        Ok(())
+        let shape = [rows as i64, columns.len() as i64];
+        let transposed = Layout::strided(item, &shape, &[item as i64, column_bytes])?;
+        let dense = Layout::dense(item, &shape)?;
+        let data = gathered.data();
+        let from = CopySource { data, dtype, layout: &transposed, order: ByteOrder::Native };
+        let data = output.row(block.first_row, row_bytes as i64);
+        let to = CopyDestination { data, dtype, layout: &dense };
+        // SAFETY: the loop has written all elements of the source. The destination has the rows of no other block, which are writable
+        // and which nothing else uses (the contract of `write_matrix`).
+        unsafe { convert(&from, &to, 1) }
     })
-}
-
-/// Writes columns, which are one after another, as rows. Four rows at a time read each cache line of a column less often.
-///
-/// # Safety
-/// `rows` elements of each column are readable at `from`, and as many are writable at `out`. Neither overlaps the other.
-unsafe fn interleave<T: Copy>(from: *const u8, rows: usize, columns: usize, out: *mut u8) {
-    let (from, out) = (from.cast::<T>(), out.cast::<T>());
-    let mut row = 0;
-    while row + 4 <= rows {
-        for column in 0..columns {
-            // SAFETY: row and column are below their numbers (the contract of `interleave`). Elements may be unaligned.
-            unsafe {
-                let values = from.add(column * rows + row).cast::<[T; 4]>().read_unaligned();
-                let place = out.add(row * columns + column);
-                place.write_unaligned(values[0]);
-                place.add(columns).write_unaligned(values[1]);
-                place.add(2 * columns).write_unaligned(values[2]);
-                place.add(3 * columns).write_unaligned(values[3]);
-            }
-        }
-        row += 4;
-    }
-    for row in row..rows {
-        for column in 0..columns {
-            // SAFETY: as above.
-            unsafe {
-                let value = from.add(column * rows + row).read_unaligned();
-                out.add(row * columns + column).write_unaligned(value);
-            }
-        }
-    }
 }
 
 /// The chunks as tensors over their memory; `None` if one is not numbers.

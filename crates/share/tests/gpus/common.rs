@@ -1,5 +1,6 @@
 //! Helpers of the tests.
 
+use crate::descriptors::descriptor_count;
 use crate::driver::{self, Exportable, export, open_resources, order_reads};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -110,10 +111,6 @@ pub(crate) fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
         assert!(begin.elapsed() < HANG_TIMEOUT, "{what}: {:?} {:?}", counts(), open_resources());
         thread::sleep(Duration::from_millis(1));
     }
-}
-
-fn descriptor_count() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 /// The counts when nothing is shared, the server is running and the driver is loaded.

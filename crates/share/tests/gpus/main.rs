@@ -10,6 +10,8 @@
 
 mod common;
 mod delivery;
+#[path = "../support/descriptors.rs"]
+mod descriptors;
 mod driver;
 #[path = "../processes/fake_producer.rs"]
 mod fake_producer;

@@ -1,5 +1,6 @@
 //! Helpers of the tests.
 
+use crate::descriptors::descriptor_count;
 use crate::raw_calls::{read_bytes, write_bytes};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -94,11 +95,6 @@ pub(crate) fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
         assert!(begin.elapsed() < HANG_TIMEOUT, "{what}: {:?}", counts());
         thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// The number of open descriptors of this process.
-pub(crate) fn descriptor_count() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 /// Sets the descriptor limit of this process, as far as it may, and returns it.

@@ -6,6 +6,8 @@
 
 mod common;
 mod delivery;
+#[path = "../support/descriptors.rs"]
+mod descriptors;
 mod fake_producer;
 mod forks;
 mod leases;

@@ -111,7 +111,7 @@ impl Peer {
                 Err(error) => format!("{:?}: {}", error.kind(), error.fact()),
             },
             ["limit", limit] => crate::common::set_descriptor_limit(limit.parse().unwrap()).to_string(),
-            ["descriptors"] => crate::common::descriptor_count().to_string(),
+            ["descriptors"] => crate::descriptors::descriptor_count().to_string(),
             ["exhaust-descriptors"] => {
                 self.files.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
                 self.files.len().to_string()
