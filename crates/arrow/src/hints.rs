@@ -7,4 +7,10 @@ tensorferry_core::hint_keys! {
     CHECK_PRODUCER = "arrow.check_producer";
     /// The type of a column has no tensor; the value is what to do about it.
     CONVERT_COLUMN = "arrow.convert_column";
+    /// A tensor cannot be exported as rows.
+    EXPORT_ROWS = "arrow.export_rows";
+    /// Arrow lacks the type of a tensor.
+    EXPORT_TYPE = "arrow.export_type";
+    /// The columns of a table have different numbers of rows.
+    EXPORT_EQUAL_ROWS = "arrow.export_equal_rows";
 }

@@ -14,12 +14,14 @@
 //! - `bitmap`: validity and booleans, which are stored as bits;
 //! - `lists`: the offsets of lists of different lengths;
 //! - `gather`: the chunks of a column in one tensor;
+//! - `export`: tensors as columns and tables;
 //! - `stream`: arrays that a producer delivers one by one.
 
 pub mod abi;
 mod array;
 mod bitmap;
 mod errors;
+mod export;
 mod gather;
 pub mod hints;
 mod lists;
@@ -29,6 +31,7 @@ mod stream;
 
 pub use array::{Array, ArrayOwner, Axes, Content, Values};
 pub use bitmap::Bits;
+pub use export::{ColumnExport, TableExport};
 pub use gather::{MatrixColumn, count_nulls, write_matrix, write_validity, write_values};
 pub use lists::Offsets;
 pub use owned::{Owned, Releasable};

@@ -164,6 +164,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<file_writer::Writer>()?;
     module.add_class::<share::Ticket>()?;
     module.add_class::<arrow::column::ArrowColumn>()?;
+    module.add_class::<arrow::export::ExportedColumn>()?;
+    module.add_class::<arrow::export::ExportedTable>()?;
+    module.add_function(wrap_pyfunction!(arrow::export::_arrow_export_column, module)?)?;
+    module.add_function(wrap_pyfunction!(arrow::export::_arrow_export_table, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_read, module)?)?;
     to::add(module)?;
     sparse::add(module)?;

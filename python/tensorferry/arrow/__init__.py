@@ -3,18 +3,19 @@
 Any object with `__arrow_c_array__` or `__arrow_c_stream__` is a source: arrays and tables of
 pyarrow and polars, relations of DuckDB. `ferry.to` converts columns of numbers without nulls; `to`
 in this module also converts nulls, lists, dictionaries and times, as its options say, and stacks
-the columns of a table to a matrix. Nothing of Arrow is needed at run time.
+the columns of a table to a matrix. `export` is the other direction: an object that pyarrow, polars
+and DuckDB read without a copy. Nothing of Arrow is needed at run time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import Plan, _arrow_read
+from tensorferry._native import Plan, _arrow_export_column, _arrow_export_table, _arrow_read
 from tensorferry._native import plan as _plan
 from tensorferry._native import to as _to
 
-__all__ = ["plan", "to"]
+__all__ = ["export", "plan", "to"]
 
 
 def to(
@@ -143,3 +144,36 @@ def _read(
         temporal=temporal,
         has_dtype=dtype is not None,
     )
+
+
+def export(x: Any) -> Any:
+    """Exports a tensor as a column of Arrow, or a dict of tensors as a table.
+
+    The memory is shared if the tensor is dense and in host memory, and copied otherwise. Consumers
+    expect that Arrow memory does not change: do not write the tensor while one uses the column. A
+    tensor of more than one axis is a column of fixed-size lists, or of fixed-shape tensors; bfloat16
+    and float8 have extension types named `tensorferry.<dtype>`, and booleans are `arrow.bool8`.
+
+    Args:
+        x: A tensor of any framework with at least one axis, or a dict of such tensors by column,
+            whose first axes have the same length.
+
+    Returns:
+        An object with `__arrow_c_schema__` and `__arrow_c_array__`; for a dict also with
+        `__arrow_c_stream__`.
+
+    Raises:
+        InvalidArgumentError: A tensor has no axis, or the columns have different lengths.
+        UnsupportedDTypeError: Arrow has no such type, as for complex numbers.
+        UnsupportedError: A tensor is on a GPU.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> pa.array(ferry.arrow.export(np.arange(3))).to_pylist()
+        [0, 1, 2]
+        >>> pa.table(ferry.arrow.export({"a": np.ones(2), "b": np.zeros((2, 3))})).column_names
+        ['a', 'b']
+    """
+    if isinstance(x, Mapping):
+        return _arrow_export_table([(str(name), tensor) for name, tensor in x.items()])
+    return _arrow_export_column(x)

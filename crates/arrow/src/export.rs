@@ -1,0 +1,323 @@
+//! Exports tensors as columns, and several of them as a table.
+//!
+//! A struct that is exported owns its strings, its pointers and a reference to the owner of the memory. Consumers may move
+//! children out of their parent and release them on any thread, in any order: the owner lives as long as one of them.
+
+use crate::abi::{ArrowArray, ArrowArrayStream, ArrowSchema};
+use crate::hints;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Result, Tensor};
+
+/// The error number of a stream that cannot be read.
+const INVALID: c_int = 22;
+
+/// A tensor that can be exported as a column: one row for each index of its first axis.
+#[derive(Debug)]
+pub struct ColumnExport<O> {
+    name: CString,
+    tensor: Tensor<Arc<O>>,
+    storage: Storage,
+}
+
+// SAFETY: a shared reference reads the description of the tensor, and clones its owner, which is `Sync` by the bound. No method
+// dereferences the data pointer.
+unsafe impl<O: Send + Sync> Sync for ColumnExport<O> {}
+
+/// How the elements of a type are stored.
+#[derive(Clone, Copy, Debug)]
+struct Storage {
+    format: &'static str,
+    /// Whether the type is an extension type; booleans have that of Arrow, other types one of ours.
+    is_extension: bool,
+}
+
+/// The storage of an element type; `None` if Arrow has none.
+fn storage_of(dtype: DType) -> Option<Storage> {
+    let format = match dtype {
+        DType::Bool | DType::Int8 => "c",
+        DType::UInt8 => "C",
+        DType::Int16 => "s",
+        DType::UInt16 | DType::BFloat16 => "S",
+        DType::Int32 => "i",
+        DType::UInt32 => "I",
+        DType::Int64 => "l",
+        DType::UInt64 => "L",
+        DType::Float16 => "e",
+        DType::Float32 => "f",
+        DType::Float64 => "g",
+        _ if dtype.is_float8() => "C",
+        _ => return None,
+    };
+    let is_extension = matches!(dtype, DType::Bool | DType::BFloat16) || dtype.is_float8();
+    Some(Storage { format, is_extension })
+}
+
+impl<O: Send + Sync + 'static> ColumnExport<O> {
+    /// A column over a dense tensor in host memory.
+    ///
+    /// # Errors
+    /// When the tensor is not dense, not on the host, has no axis, or has a type or a name that Arrow lacks.
+    pub fn new(name: &str, tensor: Tensor<Arc<O>>) -> Result<Self> {
+        let invalid =
+            |fact: String| Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ROWS);
+        if tensor.layout().shape().is_empty() {
+            return Err(invalid("a tensor without an axis has no rows".to_owned()));
+        }
+        if !tensor.layout().is_dense() || !tensor.device().is_host() || tensor.order() != ByteOrder::Native {
+            return Err(invalid("only dense tensors in host memory can be exported".to_owned()));
+        }
+        let Some(storage) = storage_of(tensor.dtype()) else {
+            let fact = format!("Arrow has no type {}", tensor.dtype());
+            return Err(Error::new(ErrorKind::UnsupportedDType, fact).with_hint(hints::EXPORT_TYPE));
+        };
+        let name =
+            CString::new(name).map_err(|_| invalid("the name of a column has a zero byte".to_owned()))?;
+        Ok(Self { name, tensor, storage })
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> i64 {
+        self.tensor.layout().shape()[0]
+    }
+
+    /// The number of elements of a row.
+    fn row_elements(&self) -> i64 {
+        self.tensor.layout().shape()[1..].iter().product()
+    }
+
+    /// The schema of the column. The caller releases it.
+    pub fn schema(&self) -> ArrowSchema {
+        let dtype = self.tensor.dtype();
+        let extension = match dtype {
+            DType::Bool => "arrow.bool8".to_owned(),
+            _ => format!("tensorferry.{dtype}"),
+        };
+        let values = |name: CString| {
+            let metadata =
+                if self.storage.is_extension { extension_metadata(&extension, "") } else { Vec::new() };
+            make_schema(self.storage.format, name, metadata, Vec::new())
+        };
+        let row_shape = &self.tensor.layout().shape()[1..];
+        if row_shape.is_empty() {
+            return values(self.name.clone());
+        }
+        let item = CString::from(c"item");
+        let metadata = match row_shape {
+            [_] => Vec::new(),
+            _ => extension_metadata("arrow.fixed_shape_tensor", &format!("{{\"shape\":{row_shape:?}}}")),
+        };
+        let format = format!("+w:{}", self.row_elements());
+        make_schema(&format, self.name.clone(), metadata, vec![values(item)])
+    }
+
+    /// The array of the column. The caller releases it.
+    pub fn array(&self) -> ArrowArray {
+        let owner: Arc<O> = self.tensor.owner().clone();
+        let data = self.tensor.data().cast_const().cast::<c_void>();
+        let count = self.tensor.layout().count() as i64;
+        let values = make_array(count, vec![ptr::null(), data], Vec::new(), Some(owner));
+        match self.tensor.layout().shape() {
+            [_] => values,
+            _ => make_array::<O>(self.rows(), vec![ptr::null()], vec![values], None),
+        }
+    }
+}
+
+/// Columns of as many rows each.
+#[derive(Debug)]
+pub struct TableExport<O> {
+    columns: Vec<ColumnExport<O>>,
+}
+
+impl<O: Send + Sync + 'static> TableExport<O> {
+    /// A table of these columns.
+    ///
+    /// # Errors
+    /// When the columns have different numbers of rows.
+    pub fn new(columns: Vec<ColumnExport<O>>) -> Result<Self> {
+        if let Some((first, other)) = columns
+            .first()
+            .and_then(|first| Some((first, columns.iter().find(|column| column.rows() != first.rows())?)))
+        {
+            let fact = format!(
+                "column {:?} has {} rows and column {:?} has {}",
+                first.name,
+                first.rows(),
+                other.name,
+                other.rows()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_EQUAL_ROWS));
+        }
+        Ok(Self { columns })
+    }
+
+    /// The schema of the table: a struct. The caller releases it.
+    pub fn schema(&self) -> ArrowSchema {
+        let children = self.columns.iter().map(ColumnExport::schema).collect();
+        make_schema("+s", CString::default(), Vec::new(), children)
+    }
+
+    /// The array of the table: structs. The caller releases it.
+    pub fn array(&self) -> ArrowArray {
+        let rows = self.columns.first().map_or(0, ColumnExport::rows);
+        let children = self.columns.iter().map(ColumnExport::array).collect();
+        make_array::<O>(rows, vec![ptr::null()], children, None)
+    }
+
+    /// A stream of one array. The caller releases it.
+    pub fn stream(self: &Arc<Self>) -> ArrowArrayStream {
+        let state = Box::new(StreamState { table: self.clone(), is_over: false });
+        ArrowArrayStream {
+            get_schema: Some(get_schema::<O>),
+            get_next: Some(get_next::<O>),
+            get_last_error: Some(get_last_error),
+            release: Some(release_stream::<O>),
+            private_data: Box::into_raw(state).cast(),
+        }
+    }
+}
+
+struct StreamState<O> {
+    table: Arc<TableExport<O>>,
+    is_over: bool,
+}
+
+/// Metadata with the name of an extension type, and its own metadata.
+fn extension_metadata(name: &str, metadata: &str) -> Vec<u8> {
+    let mut bytes = 2i32.to_ne_bytes().to_vec();
+    for text in ["ARROW:extension:name", name, "ARROW:extension:metadata", metadata] {
+        bytes.extend((text.len() as i32).to_ne_bytes());
+        bytes.extend(text.as_bytes());
+    }
+    bytes
+}
+
+/// What an exported schema points to.
+struct SchemaMemory {
+    format: CString,
+    name: CString,
+    metadata: Vec<u8>,
+    children: Vec<*mut ArrowSchema>,
+}
+
+fn make_schema(format: &str, name: CString, metadata: Vec<u8>, children: Vec<ArrowSchema>) -> ArrowSchema {
+    let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
+    let format = CString::new(format).unwrap_or_default();
+    let mut memory = Box::new(SchemaMemory { format, name, metadata, children });
+    ArrowSchema {
+        format: memory.format.as_ptr(),
+        name: memory.name.as_ptr(),
+        metadata: if memory.metadata.is_empty() { ptr::null() } else { memory.metadata.as_ptr().cast() },
+        flags: 0,
+        n_children: memory.children.len() as i64,
+        children: memory.children.as_mut_ptr(),
+        dictionary: ptr::null_mut(),
+        release: Some(release_schema),
+        private_data: Box::into_raw(memory).cast(),
+    }
+}
+
+unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
+    // SAFETY: consumers release a struct once, and `make_schema` made its private data and its children of boxes. A child whose
+    // `release` is null was moved away, and only its box is freed.
+    unsafe {
+        let memory = Box::from_raw((*schema).private_data.cast::<SchemaMemory>());
+        for &child in &memory.children {
+            let mut child = Box::from_raw(child);
+            if let Some(release) = child.release {
+                release(&raw mut *child);
+            }
+        }
+        (*schema).release = None;
+    }
+}
+
+/// What an exported array points to.
+struct ArrayMemory<O> {
+    buffers: Vec<*const c_void>,
+    children: Vec<*mut ArrowArray>,
+    /// Keeps the memory of the buffers alive.
+    _owner: Option<Arc<O>>,
+}
+
+fn make_array<O: Send + Sync + 'static>(
+    length: i64,
+    buffers: Vec<*const c_void>,
+    children: Vec<ArrowArray>,
+    owner: Option<Arc<O>>,
+) -> ArrowArray {
+    let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
+    let mut memory = Box::new(ArrayMemory { buffers, children, _owner: owner });
+    ArrowArray {
+        length,
+        null_count: 0,
+        offset: 0,
+        n_buffers: memory.buffers.len() as i64,
+        n_children: memory.children.len() as i64,
+        buffers: memory.buffers.as_mut_ptr(),
+        children: memory.children.as_mut_ptr(),
+        dictionary: ptr::null_mut(),
+        release: Some(release_array::<O>),
+        private_data: Box::into_raw(memory).cast(),
+    }
+}
+
+unsafe extern "C" fn release_array<O>(array: *mut ArrowArray) {
+    // SAFETY: as in `release_schema`, for `make_array`.
+    unsafe {
+        let memory = Box::from_raw((*array).private_data.cast::<ArrayMemory<O>>());
+        for &child in &memory.children {
+            let mut child = Box::from_raw(child);
+            if let Some(release) = child.release {
+                release(&raw mut *child);
+            }
+        }
+        (*array).release = None;
+    }
+}
+
+unsafe extern "C" fn get_schema<O: Send + Sync + 'static>(
+    stream: *mut ArrowArrayStream,
+    out: *mut ArrowSchema,
+) -> c_int {
+    if stream.is_null() || out.is_null() {
+        return INVALID;
+    }
+    // SAFETY: consumers pass a stream that is not released, whose private data `TableExport::stream` made, and a struct to write.
+    unsafe {
+        let state = &*(*stream).private_data.cast::<StreamState<O>>();
+        out.write(state.table.schema());
+    }
+    0
+}
+
+unsafe extern "C" fn get_next<O: Send + Sync + 'static>(
+    stream: *mut ArrowArrayStream,
+    out: *mut ArrowArray,
+) -> c_int {
+    if stream.is_null() || out.is_null() {
+        return INVALID;
+    }
+    // SAFETY: as in `get_schema`. The callbacks of a stream are not called concurrently.
+    unsafe {
+        let state = &mut *(*stream).private_data.cast::<StreamState<O>>();
+        let array = if state.is_over { ArrowArray::released() } else { state.table.array() };
+        state.is_over = true;
+        out.write(array);
+    }
+    0
+}
+
+unsafe extern "C" fn get_last_error(_stream: *mut ArrowArrayStream) -> *const c_char {
+    ptr::null()
+}
+
+unsafe extern "C" fn release_stream<O>(stream: *mut ArrowArrayStream) {
+    // SAFETY: consumers release a stream once, and `TableExport::stream` made its private data of a box.
+    unsafe {
+        drop(Box::from_raw((*stream).private_data.cast::<StreamState<O>>()));
+        (*stream).release = None;
+    }
+}

@@ -1,0 +1,107 @@
+//! Exports: what is exported is imported again, and the owner lives as long as one of the structs.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::sync::Arc;
+use tensorferry_arrow::abi::{ArrowArray, ArrowSchema};
+use tensorferry_arrow::{Array, ArrayStream, Column, ColumnExport, Content, Field, Owned, TableExport};
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};
+
+/// A tensor of the bytes 0, 1, 2 and so on.
+fn tensor(dtype: DType, shape: &[i64]) -> (Tensor<Arc<HostBlock>>, std::sync::Weak<HostBlock>) {
+    let layout = Layout::dense(dtype.size(), shape).unwrap();
+    let block = Arc::new(HostBlock::new(layout.bytes()).unwrap());
+    let (data, weak) = (block.data(), Arc::downgrade(&block));
+    for index in 0..layout.bytes() {
+        // SAFETY: the block has as many bytes.
+        unsafe { data.add(index).write(index as u8) };
+    }
+    // SAFETY: the block has the size of the layout, is written, and is the owner.
+    let tensor =
+        unsafe { Tensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadOnly, block) };
+    (tensor.unwrap(), weak)
+}
+
+fn import(mut schema: ArrowSchema, mut array: ArrowArray) -> (Field, Array) {
+    // SAFETY: the export made both structs, and nothing else uses them.
+    unsafe {
+        let field = Field::from_schema(&Owned::take(&raw mut schema).unwrap()).unwrap();
+        let array = Array::new(Owned::take(&raw mut array).unwrap(), &field).unwrap();
+        (field, array)
+    }
+}
+
+#[test]
+fn every_type_returns() {
+    for dtype in DType::all() {
+        let (tensor, weak) = tensor(dtype, &[3, 2, 2]);
+        let data = tensor.data();
+        let Ok(column) = ColumnExport::new("x", tensor) else {
+            assert!(
+                matches!(dtype.name(), name if name.contains('4') || name.contains('6') || name.starts_with("complex"))
+            );
+            continue;
+        };
+        let (field, array) = import(column.schema(), column.array());
+        drop(column);
+        assert_eq!((field.name.as_str(), field.dtype(), field.row_shape()), ("x", Some(dtype), vec![2, 2]));
+        let imported = array.as_tensor().unwrap().unwrap();
+        assert_eq!((imported.data(), imported.layout().shape()), (data, &[3, 2, 2][..]));
+        drop(array);
+        assert!(weak.upgrade().is_some());
+        drop(imported);
+        assert!(weak.upgrade().is_none());
+    }
+}
+
+#[test]
+fn tables_and_streams() {
+    let (first, weak_first) = tensor(DType::Int32, &[4]);
+    let (second, weak_second) = tensor(DType::Float32, &[4, 3]);
+    let columns = vec![ColumnExport::new("a", first).unwrap(), ColumnExport::new("b", second).unwrap()];
+    let table = Arc::new(TableExport::new(columns).unwrap());
+    let (field, array) = import(table.schema(), table.array());
+    assert!(matches!(&field.column, Column::Structs(fields) if fields.len() == 2));
+    let mut stream = table.stream();
+    drop(table);
+    // SAFETY: the export made the stream, and nothing else uses it.
+    let mut stream = unsafe { ArrayStream::new(Owned::take(&raw mut stream).unwrap()).unwrap() };
+    assert_eq!(stream.field(), &field);
+    let streamed = stream.next_array().unwrap().unwrap();
+    assert!(stream.next_array().unwrap().is_none() && stream.next_array().unwrap().is_none());
+    drop((stream, streamed));
+    let Content::Structs(columns) = array.content() else { unreachable!("{array:?}") };
+    assert_eq!(columns[1].as_tensor().unwrap().unwrap().layout().shape(), [4, 3]);
+    assert!(weak_first.upgrade().is_some());
+    drop(array);
+    assert!(weak_first.upgrade().is_none() && weak_second.upgrade().is_none());
+}
+
+#[test]
+fn children_outlive_their_parent() {
+    let (values, weak) = tensor(DType::Int16, &[2, 2]);
+    let column = ColumnExport::new("x", values).unwrap();
+    let mut array = column.array();
+    drop(column);
+    // SAFETY: a consumer may move a child away, as `take` does, and release its parent.
+    unsafe {
+        let child = Owned::take(*array.children).unwrap();
+        drop(Owned::take(&raw mut array).unwrap());
+        assert!(weak.upgrade().is_some());
+        drop(child);
+    }
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn what_cannot_be_exported() {
+    let scalar = ColumnExport::new("x", tensor(DType::Int8, &[]).0).unwrap_err();
+    assert!(scalar.fact().contains("no rows"));
+    assert!(ColumnExport::new("a\0b", tensor(DType::Int8, &[1]).0).is_err());
+    let complex = ColumnExport::new("x", tensor(DType::Complex64, &[1]).0).unwrap_err();
+    assert!(complex.fact().contains("no type complex64"));
+    let (short, long) = (tensor(DType::Int8, &[1]).0, tensor(DType::Int8, &[2]).0);
+    let columns = vec![ColumnExport::new("a", short).unwrap(), ColumnExport::new("b", long).unwrap()];
+    assert!(TableExport::new(columns).unwrap_err().fact().contains("rows"));
+}

@@ -1,0 +1,158 @@
+"""Tensors as columns and tables of Arrow: what pyarrow, polars and DuckDB read, and who owns it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import duckdb
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+import torch
+
+import tensorferry as ferry
+from tensorferry import arrow
+
+DTYPES = (
+    *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    *("float16", "float32", "float64"),
+)
+
+
+def address(array: pa.Array) -> int:
+    while isinstance(array, pa.FixedSizeListArray | pa.ExtensionArray):
+        array = array.storage if isinstance(array, pa.ExtensionArray) else array.values
+    return array.buffers()[1].address
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pyarrow_shares_the_memory(dtype: str) -> None:
+    values = np.random.default_rng(0).integers(0, 100, 17).astype(dtype)
+    column = pa.array(arrow.export(values))
+    assert column.to_pylist() == values.tolist()
+    assert str(column.type) == {
+        "float16": "halffloat",
+        "float32": "float",
+        "float64": "double",
+    }.get(dtype, dtype)
+    assert address(column) == values.__array_interface__["data"][0]
+    column.validate(full=True)
+
+
+def test_more_axes() -> None:
+    matrix = np.arange(12.0).reshape(3, 4)
+    column = pa.array(arrow.export(matrix))
+    assert column.type == pa.list_(pa.field("item", pa.float64(), nullable=False), 4)
+    assert column.to_pylist() == matrix.tolist()
+    assert address(column) == matrix.__array_interface__["data"][0]
+    cube = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    tensors = pa.array(arrow.export(cube))
+    assert isinstance(tensors, pa.FixedShapeTensorArray)
+    assert np.array_equal(tensors.to_numpy_ndarray(), cube)
+    tensors.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.arange(6).reshape(2, 3),
+        lambda: jnp.arange(6).reshape(2, 3),
+        lambda: tf.reshape(tf.range(6), (2, 3)),
+        lambda: np.asfortranarray(np.arange(6).reshape(2, 3)),
+        lambda: np.arange(12).reshape(2, 6)[:, ::2] // 2,
+        lambda: np.arange(6, dtype=">i8").reshape(2, 3),
+    ],
+    ids=["torch", "jax", "tensorflow", "fortran", "strided", "swapped"],
+)
+def test_sources(make: Any) -> None:
+    assert pa.array(arrow.export(make())).to_pylist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 2)])
+def test_empty(shape: tuple[int, ...]) -> None:
+    exported = arrow.export(np.empty(shape, np.float32))
+    assert len(pa.array(exported)) == shape[0]
+    assert ferry.to(exported, "numpy").shape == shape
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [bool, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2],
+    ids=lambda dtype: np.dtype(dtype).name,
+)
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 2, 3)])
+def test_types_that_arrow_lacks_return(dtype: Any, shape: tuple[int, ...]) -> None:
+    values = np.array([0, 1, 1, 0, 1, 0]).astype(dtype).reshape(shape)
+    result = ferry.to(arrow.export(values), "numpy")
+    assert result.dtype == values.dtype
+    assert np.array_equal(result, values)
+
+
+def test_tables() -> None:
+    columns = {"a": np.arange(3), "b": torch.ones(3, 2), "c": jnp.zeros(3)}
+    exported = arrow.export(columns)
+    table = pa.table(exported)
+    assert table.column_names == ["a", "b", "c"]
+    assert table["b"].to_pylist() == [[1.0, 1.0]] * 3
+    table.validate(full=True)
+    assert pa.record_batch(exported).num_rows == 3
+    frame = pl.DataFrame(exported)
+    assert frame.shape == (3, 3)
+    assert frame["a"].to_list() == [0, 1, 2]
+    assert duckdb.sql("select sum(a) from exported").fetchall() == [(3,)]
+    again = ferry.to(exported, "torch")
+    assert again["b"].tolist() == [[1.0, 1.0]] * 3
+
+
+def test_polars_reads_a_column() -> None:
+    assert pl.Series(arrow.export(np.arange(4.0))).to_list() == [0, 1, 2, 3]
+    assert pl.Series(arrow.export(np.arange(4).reshape(2, 2))).to_list() == [[0, 1], [2, 3]]
+
+
+def test_the_memory_lives_as_long_as_a_consumer() -> None:
+    values = np.arange(1000.0)
+    gone = weakref.ref(values)
+    exported = arrow.export({"x": values})
+    table = pa.table(exported)
+    column = table["x"].chunk(0)
+    del values, exported, table
+    gc.collect()
+    assert gone() is not None
+    assert column[999].as_py() == 999
+    del column
+    gc.collect()
+    assert gone() is None
+
+
+def test_capsules_that_nobody_takes() -> None:
+    values = np.arange(10)
+    gone = weakref.ref(values)
+    exported = arrow.export({"x": values})
+    del values
+    for method in ("__arrow_c_schema__", "__arrow_c_array__", "__arrow_c_stream__"):
+        getattr(exported, method)()
+    pa.table(exported)
+    del exported
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_cannot_be_exported() -> None:
+    with pytest.raises(
+        ferry.InvalidArgumentError, match="no rows\nhint: pass a tensor with at least one axis"
+    ):
+        arrow.export(np.array(3))
+    with pytest.raises(ferry.UnsupportedDTypeError, match="no type complex64\nhint: cast"):
+        arrow.export(np.zeros(2, np.complex64))
+    with pytest.raises(ferry.InvalidArgumentError, match='3 rows and column "b" has 2'):
+        arrow.export({"a": np.zeros(3), "b": np.zeros(2)})
+    with pytest.raises(ferry.NotATensorError, match="column 'a'"):
+        arrow.export({"a": "text"})
+    with pytest.raises(ferry.NotATensorError):
+        arrow.export([1, 2])
