@@ -151,7 +151,7 @@ def export(x: Any) -> Any:
 
     The memory is shared if the tensor is dense and in host memory, and copied otherwise. Consumers
     expect that Arrow memory does not change: do not write the tensor while one uses the column. A
-    tensor of more than one axis is a column of fixed-size lists, or of fixed-shape tensors; bfloat16
+    tensor of more than one axis is a column of fixed-size lists or of fixed-shape tensors. bfloat16
     and float8 have extension types named `tensorferry.<dtype>`, and booleans are `arrow.bool8`.
 
     Args:
