@@ -834,7 +834,7 @@ def _arrow_read(
     ragged: str,
     dictionary: str,
     temporal: str,
-    has_dtype: bool,
+    dtype: Any,
 ) -> Any: ...
 def _sparse_to(
     x: Any,

@@ -317,3 +317,69 @@ def test_types_without_a_tensor(column: pa.Array) -> None:
     with pytest.raises(ferry.UnsupportedDTypeError, match=r"\nhint: .") as caught:
         ferry.to(column, "numpy")
     assert "has no tensor" in str(caught.value)
+
+
+def test_a_mask_of_permuted_tensors() -> None:
+    storage = pa.array([[0, 1, None, 3, 4, 5]], pa.list_(pa.int32(), 6))
+    kind = pa.fixed_shape_tensor(pa.int32(), [2, 3], permutation=[1, 0])
+    values, mask = arrow.to(pa.ExtensionArray.from_storage(kind, storage), "numpy", nulls="mask")
+    assert values.shape == mask.shape == (1, 3, 2)
+    assert np.argwhere(~mask).tolist() == [[0, 2, 0]]
+
+
+def test_values_under_a_mask_are_written() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([None] * 1000, pa.int8()), pa.array([7]))
+    values, mask = arrow.to(column, "numpy", nulls="mask")
+    assert not values.any()
+    assert not mask.any()
+
+
+def test_codes_of_different_dictionaries() -> None:
+    chunks = [pa.array(["a", "b"]).dictionary_encode(), pa.array(["b", "a"]).dictionary_encode()]
+    column = pa.chunked_array(chunks)
+    with pytest.raises(ferry.UnsupportedDTypeError, match="different dictionaries"):
+        arrow.to(column, "numpy", dictionary="codes")
+    unified = column.unify_dictionaries()
+    assert arrow.to(unified, "numpy", dictionary="codes").tolist() == [0, 1, 1, 0]
+
+
+def test_options_apply_within_tensors() -> None:
+    times = pa.array([[1, 2]], pa.list_(pa.timestamp("us"), 2))
+    with pytest.raises(ferry.UnsupportedDTypeError, match="temporal="):
+        ferry.to(times, "numpy")
+    assert arrow.to(times, "numpy", temporal="integer").tolist() == [[1, 2]]
+    lists = pa.array([[1, 2]], pa.list_(pa.timestamp("us")))
+    with pytest.raises(ferry.UnsupportedDTypeError, match="temporal="):
+        arrow.to(lists, "numpy", ragged="dense")
+    encoded = pa.array([9, 8, 9, 8]).dictionary_encode()
+    tensors = pa.FixedSizeListArray.from_arrays(encoded, 2)
+    assert ferry.to(tensors, "numpy").tolist() == [[9, 8], [9, 8]]
+    assert arrow.to(tensors, "numpy", dictionary="codes").tolist() == [[0, 1], [0, 1]]
+    of_lists = pa.array([[[1], [2]], [[3], [4]]], pa.list_(pa.list_(pa.int64()), 2))
+    assert arrow.to(of_lists, "numpy", ragged="dense").tolist() == [[[1], [2]], [[3], [4]]]
+    days = pa.array([1, 2, 1], pa.int32()).cast(pa.date32()).dictionary_encode()
+    with pytest.raises(ferry.UnsupportedDTypeError, match="temporal="):
+        ferry.to(days, "numpy")
+    assert arrow.to(days, "numpy", temporal="integer").tolist() == [1, 2, 1]
+
+
+def test_fills_are_checked_against_the_type_of_the_result() -> None:
+    column = pa.array([1, None], pa.int8())
+    assert arrow.to(column, "numpy", nulls=1000, dtype="int32").tolist() == [1, 1000]
+    assert np.isnan(arrow.to(column, "numpy", nulls="nan", dtype="float32")[1])
+    for nulls, dtype in ((300, "uint8"), ("nan", "int32"), (0.5, "int32")):
+        with pytest.raises(ferry.InvalidArgumentError, match="nulls"):
+            arrow.to(pa.array([1.0, None]), "numpy", nulls=nulls, dtype=dtype)
+
+
+def test_bytes_that_are_no_booleans() -> None:
+    column = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1, 2, -1], pa.int8()))
+    assert ferry.to(column, "numpy").tobytes() == b"\0\1\1\1"
+    assert ferry.to(column, "numpy", dtype="float32").tolist() == [0, 1, 1, 1]
+
+
+def test_lists_without_any_offset() -> None:
+    empty = pa.Array.from_buffers(
+        pa.list_(pa.int32()), 0, [None, pa.py_buffer(b"")], children=[pa.array([], pa.int32())]
+    )
+    assert arrow.to(empty, "numpy", ragged="dense").shape == (0, 0)

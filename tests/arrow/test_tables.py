@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -221,3 +222,44 @@ def test_other_functions_accept_columns(tmp_path: Any) -> None:
     assert ferry.load(tmp_path / "x.npz")["a"].tolist() == [1, 2]
     doubled = ferry.via("torch")(lambda x: x * 2)(column)
     assert np.asarray(doubled).tolist() == [3.0, 5.0]
+
+
+def test_the_default_type_does_not_join_types() -> None:
+    table = pa.table({"i": pa.array([1, 2], pa.int32()), "f": [0.5, 1e10]})
+    with pytest.raises(ferry.InvalidArgumentError, match="int32 and float64"):
+        arrow.to(table, "numpy", stack=True, dtype="default")
+
+
+def test_pandas_is_not_read_through_arrow() -> None:
+    class Frame(pd.DataFrame):
+        pass
+
+    class Column(pd.Series):
+        pass
+
+    column = ferry.to(Column([1.5, np.nan]), "numpy")
+    assert np.isnan(column[1])
+    for source in (Frame({"a": [1.0]}), pd.DataFrame({"a": [1.0]}), pd.Series([1.0])):
+        with pytest.raises(ferry.NotATensorError, match="changes values"):
+            arrow.to(source, "numpy")
+
+
+@pytest.mark.parametrize("source", [np.zeros(3), {"a": [1]}, [1], None, "text"])
+def test_objects_without_the_interface(source: Any) -> None:
+    with pytest.raises(ferry.NotATensorError, match="__arrow_c_array__"):
+        arrow.to(source, "numpy")
+
+
+def test_columns_of_nulls_and_of_unknown_types_do_not_block_others() -> None:
+    frame = pl.DataFrame({"a": [1], "n": [None], "w": pl.Series([1], dtype=pl.Int128)})
+    assert arrow.to(frame, "numpy", columns=["a"])["a"].tolist() == [1]
+    with pytest.raises(ferry.UnsupportedDTypeError, match="column 'w'"):
+        arrow.to(frame, "numpy", columns=["w"])
+    with pytest.raises(ferry.UnsupportedDTypeError, match="column 'n'"):
+        ferry.to(frame, "numpy")
+
+
+def test_dictionaries_in_a_matrix() -> None:
+    values = RNG.integers(0, 50, (3000, 4))
+    table = pa.table({str(n): pa.array(values[:, n]).dictionary_encode() for n in range(4)})
+    assert np.array_equal(arrow.to(table, "numpy", stack=True), values)

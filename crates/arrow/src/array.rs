@@ -9,6 +9,9 @@ use crate::schema::{Column, Field, MAX_DEPTH};
 use std::sync::Arc;
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Result, Tensor};
 
+/// The limit of elements of an array.
+const MAX_ELEMENTS: i64 = 1 << 43;
+
 /// Keeps the memory of an array alive.
 pub type ArrayOwner = Arc<Owned<ArrowArray>>;
 
@@ -24,7 +27,7 @@ pub struct Array {
 
 /// The memory of an array, from its first element on.
 #[derive(Clone, Debug)]
-pub enum Content {
+pub(crate) enum Content {
     /// Numbers, one after another.
     Values(Values),
     /// Booleans.
@@ -55,6 +58,8 @@ pub enum Content {
         codes: Values,
         /// The values.
         values: Box<Array>,
+        /// The range of the values, and the addresses of their buffers.
+        identity: Vec<usize>,
     },
     /// Memory that is not read: only nulls, or a type that has no tensor.
     Unread,
@@ -62,11 +67,11 @@ pub enum Content {
 
 /// Numbers of one type, one after another.
 #[derive(Clone, Copy, Debug)]
-pub struct Values {
+pub(crate) struct Values {
     /// The type.
-    pub dtype: DType,
+    pub(crate) dtype: DType,
     /// The first number; any pointer if there are none.
-    pub data: *const u8,
+    pub(crate) data: *const u8,
 }
 
 // SAFETY: the memory is read-only while the array is not released, which the owner in the same value prevents. The interface lets
@@ -101,26 +106,18 @@ impl Array {
     }
 
     /// The memory.
-    pub fn content(&self) -> &Content {
+    pub(crate) fn content(&self) -> &Content {
         &self.content
     }
 
-    /// What keeps the memory alive.
-    pub fn owner(&self) -> &ArrayOwner {
-        &self.owner
-    }
-
     /// A zero bit for each null; `None` if there is no bitmap.
-    pub fn validity(&self) -> Option<Bits> {
+    pub(crate) fn validity(&self) -> Option<Bits> {
         self.validity
     }
 
     /// The number of nulls among the elements. Nulls within tensors, lists and structs are not counted.
     pub fn count_nulls(&self) -> usize {
-        match (&self.content, self.validity) {
-            (_, Some(bits)) => bits.count_zeros(),
-            (_, None) => 0,
-        }
+        self.validity.map_or(0, Bits::count_zeros)
     }
 
     /// Some of the elements. Elements that do not exist are left out.
@@ -143,9 +140,11 @@ impl Array {
             Content::Structs(columns) => {
                 Content::Structs(columns.iter().map(|column| column.slice(start, length)).collect())
             }
-            Content::Dictionary { codes, values } => {
-                Content::Dictionary { codes: codes.skip(start), values: values.clone() }
-            }
+            Content::Dictionary { codes, values, identity } => Content::Dictionary {
+                codes: codes.skip(start),
+                values: values.clone(),
+                identity: identity.clone(),
+            },
             Content::Unread => Content::Unread,
         };
         let validity = self.validity.map(|bits| bits.slice(start, length));
@@ -160,30 +159,60 @@ impl Array {
         Self { content: Content::Structs(chosen), ..self.clone() }
     }
 
-    /// The codes of a dictionary as numbers. Other arrays stay as they are.
+    /// The columns of a table; none for other arrays.
+    pub fn columns(&self) -> &[Self] {
+        if let Content::Structs(columns) = &self.content { columns } else { &[] }
+    }
+
+    /// The codes of a dictionary as numbers, in tensors too. Other arrays stay as they are.
     #[must_use]
     pub fn codes(&self) -> Self {
-        let Content::Dictionary { codes, .. } = &self.content else { return self.clone() };
-        Self { content: Content::Values(*codes), ..self.clone() }
+        let content = match &self.content {
+            Content::Dictionary { codes, .. } => Content::Values(*codes),
+            Content::Tensors { child, count, shape, strides } => Content::Tensors {
+                child: Box::new(child.codes()),
+                count: *count,
+                shape: shape.clone(),
+                strides: strides.clone(),
+            },
+            _ => return self.clone(),
+        };
+        Self { content, ..self.clone() }
     }
 
-    /// An array of tensors of `count` elements each. If the child has another number of elements, the array is empty.
-    #[must_use]
-    pub fn as_tensors(&self, child: Self, count: usize) -> Self {
-        let length = if self.length.checked_mul(count) == Some(child.length) { self.length } else { 0 };
-        let child = Box::new(child.slice(0, length * count));
-        let content = Content::Tensors { child, count, shape: vec![count as i64], strides: vec![1] };
-        Self { owner: self.owner.clone(), length, validity: None, content }
+    /// The same elements with other content, which has as many.
+    pub(crate) fn with_content(&self, content: Content) -> Self {
+        Self { content, ..self.clone() }
     }
 
-    /// The elements as a tensor over the memory itself; `None` if they are not numbers, or tensors of numbers. Nulls have
-    /// undefined values.
+    /// What tells the dictionary of an array from others: its range and the addresses of its buffers. Empty without one.
+    pub fn dictionary_identity(&self) -> &[usize] {
+        match &self.axes().base.content {
+            Content::Dictionary { identity, .. } => identity,
+            _ => &[],
+        }
+    }
+
+    /// What has to be done to read the elements as numbers.
+    pub fn encoding(&self) -> Encoding {
+        match self.axes().base.content {
+            Content::Bits(_) => Encoding::Bits,
+            Content::Dictionary { .. } => Encoding::Dictionary,
+            _ => Encoding::Numbers,
+        }
+    }
+
+    /// The elements as a tensor over the memory itself; `None` if they are not numbers, or tensors of numbers, or if they are
+    /// booleans of a byte each that are not 0 or 1. Nulls have undefined values.
     ///
     /// # Errors
     /// When the tensor is larger than the address space.
     pub fn as_tensor(&self) -> Result<Option<Tensor<ArrayOwner>>> {
         let axes = self.axes();
         let Content::Values(values) = axes.base.content else { return Ok(None) };
+        if !axes.base.has_canonical_booleans() {
+            return Ok(None);
+        }
         let item = values.dtype.size() as i64;
         let too_large = || invalid_struct("a stride of the column is larger than the address space");
         let mut strides = Vec::with_capacity(axes.strides.len());
@@ -202,14 +231,25 @@ impl Array {
                 Device::CPU,
                 ByteOrder::Native,
                 Access::ReadOnly,
-                self.owner.clone(),
+                axes.base.owner.clone(),
             )
         };
         tensor.map(Some)
     }
 
+    /// Whether all bytes are 0 or 1, as booleans of a byte each have to be.
+    fn has_canonical_booleans(&self) -> bool {
+        let Content::Values(values) = self.content else { return true };
+        if values.dtype != DType::Bool || self.length == 0 {
+            return true;
+        }
+        // SAFETY: the values exist (`Array::new`), and each has one byte.
+        let bytes = unsafe { std::slice::from_raw_parts(values.data, self.length) };
+        bytes.iter().all(|&byte| byte <= 1)
+    }
+
     /// The shape of the elements together, and the array of numbers at the bottom.
-    pub fn axes(&self) -> Axes<'_> {
+    pub(crate) fn axes(&self) -> Axes<'_> {
         let mut axes = Axes { shape: vec![self.length as i64], strides: vec![1], base: self };
         while let Content::Tensors { child, count, shape, strides } = &axes.base.content {
             for stride in &mut axes.strides {
@@ -225,13 +265,24 @@ impl Array {
 
 /// The shape of a column, and the array of its numbers.
 #[derive(Clone, Debug)]
-pub struct Axes<'a> {
+pub(crate) struct Axes<'a> {
     /// The shape: the length of the column first.
-    pub shape: Vec<i64>,
+    pub(crate) shape: Vec<i64>,
     /// The steps along each axis, in elements of the base.
-    pub strides: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
     /// The elements.
-    pub base: &'a Array,
+    pub(crate) base: &'a Array,
+}
+
+/// How the elements of a column are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As numbers.
+    Numbers,
+    /// As bits.
+    Bits,
+    /// As codes of a dictionary.
+    Dictionary,
 }
 
 impl Values {
@@ -265,6 +316,11 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
     let (length, offset) = checked_range(array)?;
     let unread = |validity| Array { owner: owner.clone(), length, validity, content: Content::Unread };
     let Some((buffers, children)) = expected_counts(&field.column) else { return Ok(unread(None)) };
+    // Some producers give a column of nulls a bitmap.
+    let has_bitmap_of_nulls = field.column == Column::Nulls && array.n_buffers == 1;
+    if has_bitmap_of_nulls && array.n_children == 0 {
+        return Ok(unread(None));
+    }
     if (array.n_buffers, array.n_children) != (buffers, children) {
         return Err(invalid_struct(format!(
             "the array has {} buffers and {} children, and its type {buffers} and {children}",
@@ -274,8 +330,9 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
     if (buffers > 0 && array.buffers.is_null()) || (children > 0 && array.children.is_null()) {
         return Err(invalid_struct("the buffers or the children of the array are a null pointer"));
     }
-    if array.null_count < -1 {
-        return Err(invalid_struct(format!("the array has {} nulls", array.null_count)));
+    if array.null_count < -1 || array.null_count > array.length {
+        let fact = format!("the array has {} nulls and {length} elements", array.null_count);
+        return Err(invalid_struct(fact));
     }
     // SAFETY: there are `buffers` pointers (the contract of `check`, and the comparison above).
     let buffer = |index: usize| -> *const u8 { unsafe { (*array.buffers.add(index)).cast() } };
@@ -289,6 +346,9 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
             }
         }
     };
+    if buffers > 0 && array.null_count > 0 && buffer(0).is_null() {
+        return Err(invalid_struct(format!("the array has {} nulls and no bitmap", array.null_count)));
+    }
     let validity = (buffers > 0 && array.null_count != 0 && !buffer(0).is_null()).then(|| {
         // SAFETY: a validity bitmap that is not null has a bit for each of `offset + length` elements (the contract of `check`),
         // and `checked_range` found that the sum does not overflow.
@@ -359,12 +419,28 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
                 return Err(invalid_struct("the array has codes and no dictionary"));
             };
             // SAFETY: as for this array (the contract of `check`).
-            let dictionary = unsafe { check(owner, dictionary, field, depth + 1)? };
-            Content::Dictionary { codes: values(*codes)?, values: Box::new(dictionary) }
+            let (dictionary, identity) =
+                unsafe { (check(owner, dictionary, field, depth + 1)?, identity(dictionary)) };
+            Content::Dictionary { codes: values(*codes)?, values: Box::new(dictionary), identity }
         }
         Column::Nulls | Column::Unsupported { .. } => Content::Unread,
     };
     Ok(Array { owner: owner.clone(), length, validity, content })
+}
+
+/// The range of an array, and the addresses of its buffers.
+///
+/// # Safety
+/// As [`Array::new`].
+unsafe fn identity(array: &ArrowArray) -> Vec<usize> {
+    let mut identity = vec![array.length as usize, array.offset as usize];
+    if !array.buffers.is_null() {
+        for index in 0..usize::try_from(array.n_buffers).unwrap_or(0) {
+            // SAFETY: an array whose buffers are not null has `n_buffers` pointers (the contract of this function).
+            identity.push(unsafe { *array.buffers.add(index) } as usize);
+        }
+    }
+    identity
 }
 
 fn at_column(error: tensorferry_core::Error, field: &Field) -> tensorferry_core::Error {
@@ -375,8 +451,8 @@ fn at_column(error: tensorferry_core::Error, field: &Field) -> tensorferry_core:
 fn checked_range(array: &ArrowArray) -> Result<(usize, usize)> {
     let (length, offset) = (array.length, array.offset);
     let sum = if length < 0 || offset < 0 { None } else { length.checked_add(offset) };
-    // A bit for each element has to fit in memory.
-    match sum.filter(|&sum| sum <= i64::MAX / 16) {
+    // Sums over a million chunks, and products with the size of an element, do not overflow.
+    match sum.filter(|&sum| sum <= MAX_ELEMENTS) {
         Some(_) => Ok((length as usize, offset as usize)),
         None => Err(invalid_struct(format!("the array has {length} elements at {offset}"))),
     }

@@ -2,7 +2,7 @@
 
 /// A range of bits in memory that somebody else keeps alive.
 #[derive(Clone, Copy, Debug)]
-pub struct Bits {
+pub(crate) struct Bits {
     data: *const u8,
     /// The number of bits before the first one.
     offset: usize,
@@ -25,24 +25,20 @@ impl Bits {
     }
 
     /// The number of bits.
-    pub fn len(self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(self) -> usize {
         self.length
-    }
-
-    /// Whether there are no bits.
-    pub fn is_empty(self) -> bool {
-        self.length == 0
     }
 
     /// Some of the bits. Bits that do not exist are left out.
     #[must_use]
-    pub fn slice(self, start: usize, length: usize) -> Self {
+    pub(crate) fn slice(self, start: usize, length: usize) -> Self {
         let start = start.min(self.length);
         Self { offset: self.offset + start, length: length.min(self.length - start), ..self }
     }
 
     /// One bit; false if it does not exist.
-    pub fn get(self, index: usize) -> bool {
+    pub(crate) fn get(self, index: usize) -> bool {
         if index >= self.length {
             return false;
         }
@@ -74,12 +70,12 @@ impl Bits {
     }
 
     /// The number of bits that are zero.
-    pub fn count_zeros(self) -> usize {
+    pub(crate) fn count_zeros(self) -> usize {
         self.length - self.words().map(|word| word.count_ones() as usize).sum::<usize>()
     }
 
     /// Calls a function with the index of each bit that is zero.
-    pub fn for_each_zero(self, mut visit: impl FnMut(usize)) {
+    pub(crate) fn for_each_zero(self, mut visit: impl FnMut(usize)) {
         for (number, word) in self.words().enumerate() {
             let rest = (self.length - number * 64).min(64);
             let mut zeros = !word & (u64::MAX >> (64 - rest));
@@ -94,7 +90,7 @@ impl Bits {
     ///
     /// # Safety
     /// As many bytes as there are bits are writable at `out`, and nothing else uses them.
-    pub unsafe fn unpack(self, out: *mut u8) {
+    pub(crate) unsafe fn unpack(self, out: *mut u8) {
         // A multiplication copies a byte of bits to eight bytes, a mask keeps another bit in each of them, and the addition moves
         // it to the highest place.
         let spread = |bits: u8| -> u64 {

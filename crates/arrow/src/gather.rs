@@ -5,7 +5,6 @@
 //! copied to its place.
 
 use crate::array::{Array, Content, Values};
-use crate::bitmap::Bits;
 use crate::errors::invalid_struct;
 use crate::schema::{Column, Field};
 use std::sync::Mutex;
@@ -28,7 +27,7 @@ impl Field {
             Column::Bits => Some(DType::Bool),
             Column::Tensors { child, .. } => child.dtype(),
             Column::Dictionary { values, .. } => match values.column {
-                Column::Numbers(dtype) => Some(dtype),
+                Column::Numbers(dtype) | Column::Temporal { dtype, .. } => Some(dtype),
                 Column::Bits => Some(DType::Bool),
                 _ => None,
             },
@@ -57,7 +56,7 @@ fn count_chunk_nulls(chunk: &Array) -> Result<usize> {
     let own = chunk.count_nulls();
     match chunk.content() {
         Content::Tensors { child, .. } => Ok(own + count_chunk_nulls(child)?),
-        Content::Dictionary { codes, values } if values.count_nulls() > 0 => {
+        Content::Dictionary { codes, values, .. } if values.count_nulls() > 0 => {
             let mut count = 0;
             for index in 0..chunk.len() {
                 count += usize::from(value_index(chunk, *codes, values, index)?.is_none());
@@ -196,6 +195,9 @@ pub unsafe fn write_values(
     let elements_per_row = row_shape.iter().product::<i64>() as usize;
     let output = Output(destination.data);
     let layout_of = |rows: usize| Layout::strided(item, &[&[rows as i64], row_shape].concat(), strides);
+    if elements_per_row == 0 {
+        return Ok(());
+    }
     let has_nulls = fill.is_some() && count_nulls(chunks)? > 0;
     if !has_nulls && let Some(tensors) = as_tensors(chunks)? {
         let mut first_row = 0;
@@ -217,14 +219,37 @@ pub unsafe fn write_values(
         }
         return Ok(());
     }
+    let dictionaries = Dictionaries::decode(chunks, dtype)?;
     for_each_block(&blocks(chunks, elements_per_row), threads, |block| {
         let layout = layout_of(block.rows.len())?;
         let data = output.row(block.first_row, row_stride);
         let to = CopyDestination { data, dtype, layout: &layout };
         // SAFETY: the rows of a block are those of no other. They are writable, and nothing else uses them (the contract of
-        // `write_values`).
-        unsafe { write_block(&block.rows, &to, fill) }
+        // `write_values`). The dictionary is that of the chunk.
+        unsafe { write_block(&block.rows, &to, fill, dictionaries.of_chunk(block.chunk)) }
     })
+}
+
+/// The values of the dictionaries of chunks, in the type of the destination.
+struct Dictionaries(Vec<Option<HostBlock>>);
+
+impl Dictionaries {
+    fn decode(chunks: &[Array], dtype: DType) -> Result<Self> {
+        let decoded = chunks.iter().map(|chunk| match chunk.axes().base.content() {
+            Content::Dictionary { values, .. } => {
+                let block = HostBlock::new(values.len() * dtype.size())?;
+                // SAFETY: the block has room for each value of the dictionary.
+                unsafe { write_elements(values, values, block.data(), dtype, None, None)? };
+                Ok(Some(block))
+            }
+            _ => Ok(None),
+        });
+        decoded.collect::<Result<Vec<_>>>().map(Self)
+    }
+
+    fn of_chunk(&self, number: usize) -> Option<&HostBlock> {
+        self.0.get(number).and_then(Option::as_ref)
+    }
 }
 
 /// A column of a matrix: its chunks, and what nulls become.
@@ -259,6 +284,8 @@ pub unsafe fn write_matrix(
     let row_bytes = columns.len() * item;
     let rows_per_block = (MATRIX_BLOCK_BYTES / row_bytes).max(1);
     let output = Output(out);
+    let decode = |column: &MatrixColumn<'_>| Dictionaries::decode(column.chunks, dtype);
+    let dictionaries = columns.iter().map(decode).collect::<Result<Vec<_>>>()?;
     let numbered = blocks(first.chunks, BLOCK_ELEMENTS / rows_per_block.min(BLOCK_ELEMENTS));
     for_each_block(&numbered, threads, |block| {
         let rows = block.rows.len();
@@ -270,8 +297,8 @@ pub unsafe fn write_matrix(
             let values = column.chunks[block.chunk].slice(block.start, rows);
             let data = Output(gathered.data()).row(number, column_bytes);
             let to = CopyDestination { data, dtype, layout: &layout };
-            // SAFETY: the block has room for `rows` elements of each column, and is new.
-            unsafe { write_block(&values, &to, column.fill)? };
+            // SAFETY: the block has room for `rows` elements of each column, and is new. The dictionary is that of the chunk.
+            unsafe { write_block(&values, &to, column.fill, dictionaries[number].of_chunk(block.chunk))? };
         }
         let shape = [rows as i64, columns.len() as i64];
         let transposed = Layout::strided(item, &shape, &[item as i64, column_bytes])?;
@@ -294,8 +321,13 @@ fn as_tensors(chunks: &[Array]) -> Result<Option<Vec<tensorferry_core::Tensor<cr
 /// Writes some rows.
 ///
 /// # Safety
-/// As [`write_values`], for these rows.
-unsafe fn write_block(rows: &Array, destination: &CopyDestination<'_>, fill: Option<&[u8]>) -> Result<()> {
+/// As [`write_values`], for these rows. `dictionary` has the values of their dictionary, in the type of the destination.
+unsafe fn write_block(
+    rows: &Array,
+    destination: &CopyDestination<'_>,
+    fill: Option<&[u8]>,
+    dictionary: Option<&HostBlock>,
+) -> Result<()> {
     if (fill.is_none() || count_chunk_nulls(rows)? == 0)
         && let Some(tensor) = rows.as_tensor()?
     {
@@ -312,11 +344,11 @@ unsafe fn write_block(rows: &Array, destination: &CopyDestination<'_>, fill: Opt
     let layout = Layout::strided(item, &axes.shape, &strides)?;
     if layout.is_dense() && destination.layout.is_dense() {
         // SAFETY: a dense destination has room for `count` elements, one after another (the contract of `write_block`).
-        return unsafe { write_elements(rows, axes.base, destination.data, dtype, fill) };
+        return unsafe { write_elements(rows, axes.base, destination.data, dtype, fill, dictionary) };
     }
     let block = HostBlock::new(count * item)?;
     // SAFETY: the block has room for `count` elements and nothing else uses it.
-    unsafe { write_elements(rows, axes.base, block.data(), dtype, fill)? };
+    unsafe { write_elements(rows, axes.base, block.data(), dtype, fill, dictionary)? };
     let from = CopySource { data: block.data(), dtype, layout: &layout, order: ByteOrder::Native };
     // SAFETY: the layout has the elements of the block, which are written. The destination is writable and does not overlap it (the
     // contract of `write_block`).
@@ -326,16 +358,28 @@ unsafe fn write_block(rows: &Array, destination: &CopyDestination<'_>, fill: Opt
 /// Writes the elements of some rows in the order of the column.
 ///
 /// # Safety
-/// As many elements of the type as the base has are writable at `out`, and nothing else uses them.
+/// As many elements of the type as the base has are writable at `out`, and nothing else uses them. `dictionary` has the values of
+/// the base's dictionary, in this type.
 unsafe fn write_elements(
     rows: &Array,
     base: &Array,
     out: *mut u8,
     dtype: DType,
     fill: Option<&[u8]>,
+    dictionary: Option<&HostBlock>,
 ) -> Result<()> {
     let (count, item) = (base.len(), dtype.size());
     match base.content() {
+        Content::Values(values) if values.dtype == DType::Bool => {
+            // A byte that is not zero is true.
+            let bytes = HostBlock::new(count)?;
+            // SAFETY: the values exist (`Array::new`), the block has a byte for each, and there is room for as many elements (the
+            // contract of `write_elements`).
+            unsafe {
+                cast(values.data, DType::UInt8, bytes.data(), DType::Bool, count)?;
+                cast(bytes.data(), DType::Bool, out, dtype, count)?;
+            }
+        }
         // SAFETY: the values exist (`Array::new`), and there is room for them (the contract of `write_elements`).
         Content::Values(values) => unsafe { cast(values.data, values.dtype, out, dtype, count)? },
         Content::Bits(bits) if dtype == DType::Bool => {
@@ -351,20 +395,21 @@ unsafe fn write_elements(
                 cast(bytes.data(), DType::Bool, out, dtype, count)?;
             }
         }
-        Content::Dictionary { codes, values } => {
-            let decoded = HostBlock::new(values.len() * item)?;
-            // SAFETY: the block has room for each value of the dictionary.
-            unsafe { write_elements(values, values, decoded.data(), dtype, None)? };
+        Content::Dictionary { codes, values, .. } => {
+            let decoded = dictionary.map(HostBlock::data);
             for index in 0..count {
                 let place = out.wrapping_add(index * item);
-                let from = match value_index(base, *codes, values, index)? {
-                    Some(code) => decoded.data().wrapping_add(code * item).cast_const(),
-                    None => fill.map_or(std::ptr::null(), <[u8]>::as_ptr),
-                };
-                if !from.is_null() {
-                    // SAFETY: the source is a value of the dictionary or of the fill, of `item` bytes. There is room for element
-                    // `index` (the contract of `write_elements`).
-                    unsafe { from.copy_to_nonoverlapping(place, item) };
+                let value = value_index(base, *codes, values, index)?;
+                // SAFETY: the source is a value of the dictionary or of the fill, of `item` bytes. There is room for element
+                // `index` (the contract of `write_elements`).
+                unsafe {
+                    match (value, decoded, fill) {
+                        (Some(code), Some(decoded), _) => {
+                            decoded.add(code * item).copy_to_nonoverlapping(place, item);
+                        }
+                        (_, _, Some(fill)) => fill.as_ptr().copy_to_nonoverlapping(place, item),
+                        _ => place.write_bytes(0, item),
+                    }
                 }
             }
         }
@@ -413,42 +458,68 @@ fn for_each_null(rows: &Array, mut visit: impl FnMut(usize, usize)) {
     }
 }
 
-/// Writes a byte for each element of the chunks, in the order of the column: 1 where it is valid, 0 where it is null.
+/// Writes a byte for each element of the chunks, in row-major order: 1 where it is valid, 0 where it is null.
 ///
 /// # Errors
-/// When a code is not in its dictionary.
+/// When a code is not in its dictionary, or there is no memory.
 ///
 /// # Safety
 /// A byte for each element is writable at `out`, and nothing else uses them.
 pub unsafe fn write_validity(chunks: &[Array], out: *mut u8, threads: usize) -> Result<()> {
     let elements_per_row =
-        chunks.first().map_or(1, |chunk| chunk.axes().shape[1..].iter().product::<i64>() as usize);
+        chunks.first().map_or(0, |chunk| chunk.axes().shape[1..].iter().product::<i64>() as usize);
+    if elements_per_row == 0 {
+        return Ok(());
+    }
     let output = Output(out);
     for_each_block(&blocks(chunks, elements_per_row), threads, |block| {
         let start = output.row(block.first_row, elements_per_row as i64);
-        let base = block.rows.axes().base;
-        match block.rows.validity() {
-            Some(bits) if !matches!(block.rows.content(), Content::Tensors { .. }) => {
-                // SAFETY: there is a byte for each element of the block (the contract of `write_validity`).
-                unsafe { Bits::unpack(bits, start) };
-            }
-            _ => {
-                // SAFETY: there is a byte for each element of the block (the contract of `write_validity`).
-                unsafe { start.write_bytes(1, base.len()) };
-                for_each_null(&block.rows, |first, count| {
-                    // SAFETY: `for_each_null` passes elements of the block, for which there are bytes.
-                    unsafe { start.add(first).write_bytes(0, count) };
-                });
-            }
+        let axes = block.rows.axes();
+        let layout = Layout::strided(1, &axes.shape, &axes.strides)?;
+        if layout.is_dense() {
+            // SAFETY: there is a byte for each element of the block (the contract of `write_validity`).
+            return unsafe { write_element_validity(&block.rows, axes.base, start) };
         }
-        if let Content::Dictionary { codes, values } = base.content() {
-            for index in 0..base.len() {
-                if value_index(base, *codes, values, index)?.is_none() {
-                    // SAFETY: as above.
-                    unsafe { *start.add(index) = 0 };
-                }
-            }
+        let bytes = HostBlock::new(axes.base.len())?;
+        let dense = Layout::dense(1, &axes.shape)?;
+        let (data, dtype) = (bytes.data().cast_const(), DType::Bool);
+        let from = CopySource { data, dtype, layout: &layout, order: ByteOrder::Native };
+        let to = CopyDestination { data: start, dtype, layout: &dense };
+        // SAFETY: the block has a byte for each element, which is written before it is read. The destination has as many (the
+        // contract of `write_validity`).
+        unsafe {
+            write_element_validity(&block.rows, axes.base, bytes.data())?;
+            convert(&from, &to, 1)
         }
-        Ok(())
     })
+}
+
+/// Writes a byte for each element of some rows, in the order of the column.
+///
+/// # Safety
+/// A byte for each element of the base is writable at `out`, and nothing else uses them.
+unsafe fn write_element_validity(rows: &Array, base: &Array, out: *mut u8) -> Result<()> {
+    match rows.validity() {
+        Some(bits) if !matches!(rows.content(), Content::Tensors { .. }) => {
+            // SAFETY: there is a byte for each element (the contract of this function).
+            unsafe { bits.unpack(out) };
+        }
+        _ => {
+            // SAFETY: as above.
+            unsafe { out.write_bytes(1, base.len()) };
+            for_each_null(rows, |first, count| {
+                // SAFETY: `for_each_null` passes elements of the rows, for which there are bytes.
+                unsafe { out.add(first).write_bytes(0, count) };
+            });
+        }
+    }
+    if let Content::Dictionary { codes, values, .. } = base.content() {
+        for index in 0..base.len() {
+            if value_index(base, *codes, values, index)?.is_none() {
+                // SAFETY: as above.
+                unsafe { *out.add(index) = 0 };
+            }
+        }
+    }
+    Ok(())
 }

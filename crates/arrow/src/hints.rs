@@ -7,6 +7,10 @@ tensorferry_core::hint_keys! {
     CHECK_PRODUCER = "arrow.check_producer";
     /// The type of a column has no tensor; the value is what to do about it.
     CONVERT_COLUMN = "arrow.convert_column";
+    /// Lists have different lengths.
+    CUT_LISTS = "arrow.cut_lists";
+    /// Lists or structs are null.
+    DROP_NULLS = "arrow.drop_nulls";
     /// A tensor cannot be exported as rows.
     EXPORT_ROWS = "arrow.export_rows";
     /// Arrow lacks the type of a tensor.

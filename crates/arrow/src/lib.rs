@@ -13,6 +13,7 @@
 //! - `array`: arrays, checked against the type of their column;
 //! - `bitmap`: validity and booleans, which are stored as bits;
 //! - `lists`: the offsets of lists of different lengths;
+//! - `dense_lists`: lists of one length as tensors;
 //! - `gather`: the chunks of a column in one tensor;
 //! - `export`: tensors as columns and tables;
 //! - `stream`: arrays that a producer delivers one by one.
@@ -20,6 +21,7 @@
 pub mod abi;
 mod array;
 mod bitmap;
+mod dense_lists;
 mod errors;
 mod export;
 mod gather;
@@ -29,11 +31,10 @@ mod owned;
 mod schema;
 mod stream;
 
-pub use array::{Array, ArrayOwner, Axes, Content, Values};
-pub use bitmap::Bits;
+pub use array::{Array, ArrayOwner, Encoding};
+pub use dense_lists::dense_lists;
 pub use export::{ColumnExport, TableExport};
 pub use gather::{MatrixColumn, count_nulls, write_matrix, write_validity, write_values};
-pub use lists::Offsets;
 pub use owned::{Owned, Releasable};
 pub use schema::{Column, Field, MAX_DEPTH};
 pub use stream::ArrayStream;

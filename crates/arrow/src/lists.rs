@@ -1,11 +1,12 @@
 //! The offsets of lists: where each list begins and ends in the array of all elements.
 
 use crate::errors::invalid_struct;
+use std::ptr;
 use tensorferry_core::{DType, Result};
 
 /// Offsets in memory that somebody else keeps alive: one more than there are lists.
 #[derive(Clone, Copy, Debug)]
-pub struct Offsets {
+pub(crate) struct Offsets {
     /// The first offset; null if there are no lists.
     data: *const u8,
     is_large: bool,
@@ -20,32 +21,23 @@ impl Offsets {
     /// change, as long as the value or a slice of it is used.
     pub(crate) unsafe fn new(data: *const u8, is_large: bool, skipped: usize, lists: usize) -> Self {
         let width = if is_large { 8 } else { 4 };
-        let data = if data.is_null() { data } else { data.wrapping_add(skipped * width) };
+        // Some producers have no offset at all where there are no lists.
+        let data = if lists == 0 { ptr::null() } else { data.wrapping_add(skipped * width) };
         Self { data, is_large, lists }
     }
 
-    /// The number of lists.
-    pub fn len(self) -> usize {
-        self.lists
-    }
-
     /// Whether there are no lists.
-    pub fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.lists == 0
     }
 
     /// The type of the offsets.
-    pub fn dtype(self) -> DType {
+    fn dtype(self) -> DType {
         if self.is_large { DType::Int64 } else { DType::Int32 }
     }
 
-    /// The address of the first offset; null if there are no lists.
-    pub fn data(self) -> *const u8 {
-        self.data
-    }
-
     /// An offset; the last one for a list that does not exist.
-    pub fn get(self, index: usize) -> i64 {
+    fn get(self, index: usize) -> i64 {
         let index = index.min(self.lists);
         if self.data.is_null() {
             return 0;
@@ -61,20 +53,21 @@ impl Offsets {
 
     /// The offsets of some of the lists. Lists that do not exist are left out.
     #[must_use]
-    pub fn slice(self, start: usize, lists: usize) -> Self {
+    pub(crate) fn slice(self, start: usize, lists: usize) -> Self {
         let start = start.min(self.lists);
         let width = self.dtype().size();
-        let data = if self.data.is_null() { self.data } else { self.data.wrapping_add(start * width) };
-        Self { data, lists: lists.min(self.lists - start), ..self }
+        let lists = lists.min(self.lists - start);
+        let data = if lists == 0 { ptr::null() } else { self.data.wrapping_add(start * width) };
+        Self { data, lists, ..self }
     }
 
     /// The first and the last element of all lists.
-    pub fn range(self) -> (usize, usize) {
+    pub(crate) fn range(self) -> (usize, usize) {
         (self.get(0) as usize, self.get(self.lists) as usize)
     }
 
     /// The length that all lists have; `None` if they differ, or if there are none.
-    pub fn common_length(self) -> Option<usize> {
+    pub(crate) fn common_length(self) -> Option<usize> {
         let length = self.get(1) - self.get(0);
         let is_common = (1..self.lists).all(|index| self.get(index + 1) - self.get(index) == length);
         (self.lists > 0 && is_common).then_some(length as usize)

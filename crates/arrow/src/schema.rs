@@ -107,6 +107,37 @@ impl Field {
     }
 }
 
+impl Field {
+    /// The field at the bottom of tensors; the field itself for other types.
+    pub fn base(&self) -> &Self {
+        if let Column::Tensors { child, .. } = &self.column { child.base() } else { self }
+    }
+
+    /// The same field with another type at the bottom of its tensors.
+    #[must_use]
+    pub fn with_base(&self, base: Column) -> Self {
+        let column = match &self.column {
+            Column::Tensors { child, count, shape, strides } => Column::Tensors {
+                child: Box::new(child.with_base(base)),
+                count: *count,
+                shape: shape.clone(),
+                strides: strides.clone(),
+            },
+            _ => base,
+        };
+        Self { name: self.name.clone(), column }
+    }
+
+    /// The type and the unit of dates and times, in tensors and dictionaries too; `None` for other types.
+    pub fn time_unit(&self) -> Option<&str> {
+        match &self.base().column {
+            Column::Temporal { unit, .. } => Some(unit),
+            Column::Dictionary { values, .. } => values.time_unit(),
+            _ => None,
+        }
+    }
+}
+
 /// # Safety
 /// The strings, children and dictionaries of the schema are null, or as the specification requires.
 unsafe fn read(schema: &ArrowSchema, depth: usize) -> Result<Field> {
@@ -127,8 +158,9 @@ unsafe fn read(schema: &ArrowSchema, depth: usize) -> Result<Field> {
         if schema.dictionary.is_null() {
             return extension.map_or(Ok(column.clone()), |extension| extension.apply(column));
         }
-        let Column::Numbers(codes) = column else {
-            return Err(invalid_struct(format!("the codes of a dictionary have the format {format:?}")));
+        let codes = match column {
+            Column::Numbers(codes) if codes.integer_range().is_some() => codes,
+            _ => return Err(invalid_struct(format!("the codes of a dictionary have the format {format:?}"))),
         };
         // SAFETY: the dictionary is not null, so that it is a schema (the contract of `read`).
         let values = Box::new(unsafe { read(&*schema.dictionary, depth + 1)? });
@@ -184,14 +216,11 @@ fn parse(format: &str, children: Vec<Field>) -> Result<Column> {
     if let Some(column) = parse_nested(format, children)? {
         return Ok(column);
     }
-    if count != 0 {
-        return Err(wrong_children());
+    match parse_number(format).or_else(|| parse_temporal(format)) {
+        Some(_) if count != 0 => Err(wrong_children()),
+        Some(column) => Ok(column),
+        None => Ok(parse_unsupported(format)),
     }
-    if let Some(column) = parse_number(format).or_else(|| parse_temporal(format)) {
-        return Ok(column);
-    }
-    parse_unsupported(format)
-        .ok_or_else(|| invalid_struct(format!("the schema has the unknown format {format:?}")))
 }
 
 fn parse_number(format: &str) -> Option<Column> {
@@ -264,14 +293,17 @@ fn parse_nested(format: &str, mut children: Vec<Field>) -> Result<Option<Column>
         }
         _ => {
             let count = nested.strip_prefix("w:").and_then(|count| count.parse::<i32>().ok());
-            let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else { return Ok(None) };
+            let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else {
+                return Ok(Some(parse_unsupported(format)));
+            };
             Column::Tensors { child: only_child()?, count, shape: vec![count as i64], strides: vec![1] }
         }
     };
     Ok(Some(column))
 }
 
-fn parse_unsupported(format: &str) -> Option<Column> {
+/// The column of a format that has no tensor. Producers have formats of their own, too.
+fn parse_unsupported(format: &str) -> Column {
     const AS_NUMBERS: &str = "cast the column to numbers, or leave it out";
     let (name, advice) = match format {
         "u" | "U" | "vu" => ("string", "encode the text as numbers, or leave the column out"),
@@ -281,9 +313,9 @@ fn parse_unsupported(format: &str) -> Option<Column> {
         }
         _ if format.starts_with("d:") => ("decimal", "cast the column to float64 or int64"),
         _ if format.starts_with("ti") => ("interval", AS_NUMBERS),
-        _ => return None,
+        _ => ("unknown", AS_NUMBERS),
     };
-    Some(Column::Unsupported { name, advice })
+    Column::Unsupported { name, advice }
 }
 
 /// An extension type: its name and its own metadata.
@@ -392,7 +424,7 @@ fn tensor_axes(metadata: &TensorMetadata, count: usize) -> Option<(Vec<i64>, Vec
 impl Column {
     /// The error for a column that has no tensor.
     pub fn unsupported(name: &str, advice: &str) -> Error {
-        Error::new(ErrorKind::UnsupportedDType, format!("a {name} column has no tensor"))
+        Error::new(ErrorKind::UnsupportedDType, format!("a column of type {name} has no tensor"))
             .with_hint_value(hints::CONVERT_COLUMN, advice)
     }
 }

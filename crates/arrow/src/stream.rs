@@ -78,7 +78,8 @@ fn failure(stream: &mut Owned<ArrowArrayStream>, callback: &str, code: c_int) ->
         }
     });
     let text = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(code).to_string());
-    let line = text.lines().next().unwrap_or_default();
+    // The last line of a traceback is its cause.
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     Error::new(ErrorKind::FrameworkFailed, format!("{callback} of the Arrow stream failed: {line}"))
         .with_hint(hints::CHECK_PRODUCER)
 }

@@ -142,7 +142,7 @@ def _read(
         ragged=ragged,
         dictionary=dictionary,
         temporal=temporal,
-        has_dtype=dtype is not None,
+        dtype=dtype,
     )
 
 

@@ -127,6 +127,14 @@ fn dtype(given: Option<&Bound<'_, PyAny>>) -> Result<DTypeRequest> {
     dtype_of_object(given).map(DTypeRequest::Type)
 }
 
+/// The element type that `dtype=` names; `None` if it is left out or "default".
+pub(crate) fn requested_dtype(given: Option<&Bound<'_, PyAny>>) -> Result<Option<DType>> {
+    match dtype(given)? {
+        DTypeRequest::Type(dtype) => Ok(Some(dtype)),
+        _ => Ok(None),
+    }
+}
+
 fn unknown_dtype(given: &Bound<'_, PyAny>) -> Failure {
     let fact = format!("dtype is {}, which is not an element type", describe_argument(given));
     let error = Error::new(ErrorKind::InvalidArgument, fact);

@@ -6,7 +6,7 @@ use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
-use tensorferry_arrow::{Array, Content, MatrixColumn, write_matrix, write_validity, write_values};
+use tensorferry_arrow::{Array, Encoding, MatrixColumn, write_matrix, write_validity, write_values};
 use tensorferry_core::pack::{CopyDestination, CopySource, convert};
 use tensorferry_core::plan::{Pending, SourceMutability};
 use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
@@ -79,11 +79,10 @@ impl ColumnValues {
 
     /// The first work that a copy has to do.
     fn pending(&self) -> Pending {
-        let base = self.chunks.first().map(|chunk| chunk.axes().base.content());
-        match base {
+        match self.chunks.first().map(Array::encoding) {
             _ if self.fill.is_some() => Pending::Nulls,
-            Some(Content::Bits(_)) => Pending::Bits,
-            Some(Content::Dictionary { .. }) => Pending::Dictionary,
+            Some(Encoding::Bits) => Pending::Bits,
+            Some(Encoding::Dictionary) => Pending::Dictionary,
             _ => Pending::Chunks,
         }
     }

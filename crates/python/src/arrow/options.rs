@@ -3,7 +3,7 @@
 use crate::errors::{Result, describe_argument, fail};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
-use tensorferry_core::ErrorKind;
+use tensorferry_core::{DType, ErrorKind};
 
 /// What happens to nulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,12 +38,14 @@ pub(super) struct ArrowOptions {
     pub(super) is_decoded: bool,
     /// Whether times are returned as integers. Otherwise they are an error.
     pub(super) has_times: bool,
+    /// The element type of the results, if the caller named one.
+    pub(super) dtype: Option<DType>,
 }
 
 impl ArrowOptions {
     /// What `ferry.to` does.
     pub(super) const DEFAULT: Self =
-        Self { nulls: Nulls::Error, ragged: Ragged::Error, is_decoded: true, has_times: false };
+        Self { nulls: Nulls::Error, ragged: Ragged::Error, is_decoded: true, has_times: false, dtype: None };
 
     /// Parses the arguments of `ferry.arrow.to`.
     pub(super) fn parse(
@@ -72,6 +74,7 @@ impl ArrowOptions {
                 "integer" => true,
                 other => return Err(invalid("temporal", other, "\"error\" or \"integer\"")),
             },
+            dtype: None,
         })
     }
 }

@@ -3,12 +3,13 @@
 use super::capsules;
 use super::column::{ArrowColumn, ColumnContent, ColumnValues, Fill, different_types};
 use super::options::{ArrowOptions, Nulls, Ragged};
+use crate::api::options;
 use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
-use crate::errors::{Failure, Result, fail};
+use crate::errors::{Failure, Result, fail, type_name};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tensorferry_arrow::{Array, Column, Content, Field, count_nulls};
+use tensorferry_arrow::{Array, Column, Field, count_nulls, dense_lists};
 use tensorferry_core::dtype::DTypeKind;
 use tensorferry_core::plan::count_noun;
 use tensorferry_core::{DType, ErrorKind};
@@ -29,7 +30,7 @@ pub(crate) fn columns<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAn
 
 /// Reads a column, or a dict of columns, for `ferry.arrow.to`.
 #[pyfunction]
-#[pyo3(signature = (x, *, columns, stack, nulls, ragged, dictionary, temporal, has_dtype))]
+#[pyo3(signature = (x, *, columns, stack, nulls, ragged, dictionary, temporal, dtype))]
 #[expect(clippy::too_many_arguments, reason = "the options of ferry.arrow.to")]
 pub(crate) fn _arrow_read<'py>(
     x: &Bound<'py, PyAny>,
@@ -39,27 +40,44 @@ pub(crate) fn _arrow_read<'py>(
     ragged: &str,
     dictionary: &str,
     temporal: &str,
-    has_dtype: bool,
+    dtype: Option<&Bound<'py, PyAny>>,
 ) -> Result<Bound<'py, PyAny>> {
-    let options = ArrowOptions::parse(nulls, ragged, dictionary, temporal)?;
+    let mut options = ArrowOptions::parse(nulls, ragged, dictionary, temporal)?;
+    options.dtype = options::requested_dtype(dtype)?;
+    if recognise(x)?.kind() != Recognised::Arrow {
+        return Err(not_arrow(x));
+    }
     let (field, chunks) = capsules::read(x)?;
     let (field, chunks) = match columns {
         Some(names) => select(field, chunks, &names)?,
         None => (field, chunks),
     };
     match stack {
-        true => build_matrix(x.py(), &field, chunks, &options, has_dtype),
+        true => build_matrix(x.py(), &field, chunks, &options),
         false => build(x.py(), &field, chunks, &options),
     }
 }
 
+/// The error for an object without the interface, or whose interface is not used.
+fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
+    let has = |name: &str| x.hasattr(name).unwrap_or(false);
+    let (fact, hint) = if has("__arrow_c_array__") || has("__arrow_c_stream__") {
+        (
+            "changes values when it exports itself to Arrow",
+            "pass its columns to ferry.to, or a table of pyarrow",
+        )
+    } else {
+        (
+            "has neither __arrow_c_array__ nor __arrow_c_stream__",
+            "pass a column or a table of Arrow, or use ferry.to",
+        )
+    };
+    fail(ErrorKind::NotATensor, format!("an object of type {} {fact}", type_name(x)), hint)
+}
+
 /// The chunks of one column of a table.
 fn column_chunks(chunks: &[Array], index: usize) -> Vec<Array> {
-    let column = |chunk: &Array| match chunk.content() {
-        Content::Structs(columns) => columns.get(index).cloned(),
-        _ => None,
-    };
-    chunks.iter().filter_map(column).collect()
+    chunks.iter().filter_map(|chunk| chunk.columns().get(index).cloned()).collect()
 }
 
 /// A table with some of its columns.
@@ -144,7 +162,6 @@ fn build_matrix<'py>(
     field: &Field,
     chunks: Vec<Array>,
     options: &ArrowOptions,
-    has_dtype: bool,
 ) -> Result<Bound<'py, PyAny>> {
     let invalid = |fact: String, hint: &'static str| fail(ErrorKind::InvalidArgument, fact, hint);
     let Column::Structs(fields) = &field.column else {
@@ -166,7 +183,9 @@ fn build_matrix<'py>(
             return Err(invalid(fact, "leave the column out, or leave out stack"));
         }
         match common {
-            Some(first) if first != dtype && !has_dtype => return Err(different_types(first, dtype)),
+            Some(first) if first != dtype && options.dtype.is_none() => {
+                return Err(different_types(first, dtype));
+            }
             _ => common = common.or(Some(dtype)),
         }
         columns.push(values);
@@ -191,36 +210,46 @@ fn prepare(
 ) -> Result<(DType, Vec<i64>, ColumnValues)> {
     let unsupported =
         |fact: &str, hint: &'static str| Err(fail(ErrorKind::UnsupportedDType, fact.to_owned(), hint));
-    let (field, chunks) = match (&field.column, options.ragged) {
-        (Column::Lists { .. }, Ragged::Dense) => dense_lists(field, chunks)?,
-        (Column::Lists { .. }, Ragged::Error) => {
+    let (field, chunks) = match options.ragged {
+        Ragged::Dense => dense_lists(field, chunks)?,
+        Ragged::Error => (field.clone(), chunks),
+    };
+    let (field, chunks) = match &field.base().column {
+        Column::Lists { .. } => {
             return unsupported(
                 "a column of lists has no tensor",
                 "pass ragged=\"dense\" to ferry.arrow.to if all lists have one length",
             );
         }
-        (Column::Temporal { unit, .. }, _) if !options.has_times => {
-            return unsupported(
-                &format!("a column of type {unit} has no tensor"),
-                "pass temporal=\"integer\" to ferry.arrow.to for its integers",
-            );
+        Column::Dictionary { codes, .. } if !options.is_decoded => {
+            if chunks.iter().any(|chunk| chunk.dictionary_identity() != chunks[0].dictionary_identity()) {
+                return unsupported(
+                    "the chunks of the column have different dictionaries, so that their codes differ in meaning",
+                    "unify them first: table.unify_dictionaries() in pyarrow",
+                );
+            }
+            (field.with_base(Column::Numbers(*codes)), chunks.iter().map(Array::codes).collect())
         }
-        (Column::Dictionary { codes, .. }, _) if !options.is_decoded => {
-            let codes = Field { name: field.name.clone(), column: Column::Numbers(*codes) };
-            (codes, chunks.iter().map(Array::codes).collect())
-        }
-        (Column::Dictionary { values, .. }, _) if field.dtype().is_none() => {
+        Column::Dictionary { values, .. } if field.dtype().is_none() => {
             let name = if let Column::Unsupported { name, .. } = values.column { name } else { "nested" };
             return unsupported(
                 &format!("a dictionary of {name} values has no tensor"),
                 "pass dictionary=\"codes\" to ferry.arrow.to for its codes",
             );
         }
-        (Column::Nulls, _) => {
+        Column::Nulls => {
             return unsupported("a column of nulls has no element type", "leave the column out, or cast it");
         }
-        _ => (field.clone(), chunks),
+        _ => (field, chunks),
     };
+    if !options.has_times
+        && let Some(unit) = field.time_unit()
+    {
+        return unsupported(
+            &format!("a column of type {unit} has no tensor"),
+            "pass temporal=\"integer\" to ferry.arrow.to for its integers",
+        );
+    }
     let Some(dtype) = field.dtype() else {
         return Err(match &field.column {
             Column::Unsupported { name, advice } => Column::unsupported(name, advice).into(),
@@ -229,7 +258,7 @@ fn prepare(
     };
     let rows = chunks.iter().map(Array::len).sum::<usize>() as i64;
     let shape = [vec![rows], field.row_shape()].concat();
-    let fill = fill_for(&chunks, dtype, options.nulls)?;
+    let fill = fill_for(&chunks, options.dtype.unwrap_or(dtype), options.nulls)?;
     // Empty chunks would make one chunk look like several.
     let mut chunks = chunks;
     if chunks.len() > 1 {
@@ -240,7 +269,7 @@ fn prepare(
     Ok((dtype, shape, ColumnValues { chunks, fill }))
 }
 
-/// What nulls become; `None` if there are none, or if a mask says which they are.
+/// What nulls become in a result of this type; `None` if there are none, or if a mask says which they are.
 fn fill_for(chunks: &[Array], dtype: DType, nulls: Nulls) -> Result<Option<Fill>> {
     let fill = match nulls {
         Nulls::Mask => return Ok(None),
@@ -250,7 +279,7 @@ fn fill_for(chunks: &[Array], dtype: DType, nulls: Nulls) -> Result<Option<Fill>
                 0 => Ok(None),
                 _ => Err(fail(
                     ErrorKind::InvalidArgument,
-                    format!("nulls=\"nan\" is for floats, and the column is {dtype}"),
+                    format!("nulls=\"nan\" is for floats, and the result is {dtype}"),
                     "pass a number or \"mask\" for nulls",
                 )),
             };
@@ -287,51 +316,10 @@ fn check_fill(fill: Fill, dtype: DType) -> Result<Fill> {
                 "nulls is {}, which {dtype} does not have",
                 match fill {
                     Fill::Integer(number) => number.to_string(),
-                    Fill::Float(number) => number.to_string(),
+                    Fill::Float(number) => format!("{number:?}"),
                 }
             ),
-            "pass a number of the column's type, or dtype= and a number of that type",
+            "pass a number that the type has, or dtype= for another type",
         )),
     }
-}
-
-/// Lists of one length as tensors, also lists of lists.
-fn dense_lists(field: &Field, chunks: Vec<Array>) -> Result<(Field, Vec<Array>)> {
-    let Column::Lists { child, .. } = &field.column else { return Ok((field.clone(), chunks)) };
-    let different = |lengths: String| {
-        fail(
-            ErrorKind::UnsupportedLayout,
-            format!("the lists of the column have different lengths{lengths}"),
-            "cut or pad them to one length first",
-        )
-    };
-    let mut length: Option<usize> = None;
-    let mut children = Vec::new();
-    for chunk in &chunks {
-        let Content::Lists { offsets, child } = chunk.content() else { continue };
-        let nulls = chunk.count_nulls();
-        if nulls > 0 {
-            return Err(fail(
-                ErrorKind::NotATensor,
-                format!("{} {} null", count_noun(nulls, "list"), if nulls == 1 { "is" } else { "are" }),
-                "drop or fill them first",
-            ));
-        }
-        if !offsets.is_empty() {
-            let found = offsets.common_length().ok_or_else(|| different(String::new()))?;
-            if let Some(first) = length.replace(found)
-                && first != found
-            {
-                return Err(different(format!(", such as {first} and {found}")));
-            }
-        }
-        let (first, end) = offsets.range();
-        children.push(child.slice(first, end - first));
-    }
-    let count = length.unwrap_or(0);
-    let (child_field, children) = dense_lists(child, children)?;
-    let column =
-        Column::Tensors { child: Box::new(child_field), count, shape: vec![count as i64], strides: vec![1] };
-    let tensors = chunks.iter().zip(children).map(|(chunk, child)| chunk.as_tensors(child, count)).collect();
-    Ok((Field { name: field.name.clone(), column }, tensors))
 }

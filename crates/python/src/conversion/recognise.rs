@@ -90,10 +90,15 @@ const OTHER_ARROW_MODULES: [&str; 2] = ["pandas", "xarray"];
 
 /// Whether objects of the type export columns or tables through the Arrow C data interface.
 fn has_arrow_interface(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    let has = |name: &str| kind.hasattr(name);
-    let module = kind.getattr("__module__")?.extract::<String>().unwrap_or_default();
-    let is_other = module.split('.').next().is_some_and(|root| OTHER_ARROW_MODULES.contains(&root));
-    Ok(!is_other && (has("__arrow_c_array__")? || has("__arrow_c_stream__")?))
+    for class in kind.mro().iter() {
+        let own = class.getattr("__dict__")?;
+        if own.contains("__arrow_c_array__")? || own.contains("__arrow_c_stream__")? {
+            let module = class.getattr("__module__")?.extract::<String>().unwrap_or_default();
+            let root = module.split('.').next().unwrap_or_default();
+            return Ok(!OTHER_ARROW_MODULES.contains(&root));
+        }
+    }
+    Ok(false)
 }
 
 /// The kind by builtin bases and protocols.

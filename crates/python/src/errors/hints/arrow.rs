@@ -7,6 +7,8 @@ pub(super) const ADVICE: &[Advice] = &[
     (hints::REPORT_INVALID_STRUCT, "report this to the library that made the object"),
     (hints::CHECK_PRODUCER, "see the message of the library that produces the stream"),
     (hints::CONVERT_COLUMN, "{}"),
+    (hints::CUT_LISTS, "cut or pad them to one length first"),
+    (hints::DROP_NULLS, "drop or fill them first"),
     (hints::EXPORT_ROWS, "pass a tensor with at least one axis, such as x.reshape(1)"),
     (hints::EXPORT_TYPE, "cast it first, or export its real and imaginary parts"),
     (hints::EXPORT_EQUAL_ROWS, "export tensors whose first axes have the same length"),
