@@ -94,8 +94,8 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let pending = match &column.content {
         ColumnContent::Values(values) => {
             if let Some(tensor) = values.in_place()? {
-                return Ok(Source::in_place(object.clone(), "arrow", tensor)
-                    .with_mutability(SourceMutability::Immutable));
+                // Arrow memory may be that of a NumPy array, which its owner writes.
+                return Ok(Source::in_place(object.clone(), "arrow", tensor));
             }
             values.pending()
         }
