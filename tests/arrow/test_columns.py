@@ -101,9 +101,11 @@ COPIED_FORMS = ("chunks", "slice of chunks", "no chunks")
 @pytest.mark.parametrize("form", SHARED_FORMS + COPIED_FORMS)
 @pytest.mark.parametrize("name", TYPES_OF_ARROW)
 def test_without_nulls(name: str, form: str, target: str) -> None:
-    if not supports(target, name):
-        pytest.skip(f"{target} has no {name}")
     column = make(name, form)
+    if not supports(target, name):
+        with pytest.raises(ferry.UnsupportedDTypeError):
+            ferry.to(column, target)
+        return
     result = ferry.to(column, target)
     check(target, result, expected(column, name))
     plan = ferry.plan(column, target)
@@ -125,9 +127,11 @@ def with_nulls(name: str) -> tuple[pa.ChunkedArray, np.ndarray]:
 @pytest.mark.parametrize("target", FRAMEWORKS)
 @pytest.mark.parametrize("name", TYPES_OF_ARROW)
 def test_nulls(name: str, target: str) -> None:
-    if not supports(target, name):
-        pytest.skip(f"{target} has no {name}")
     column, valid = with_nulls(name)
+    if not supports(target, name):
+        with pytest.raises(ferry.UnsupportedDTypeError):
+            arrow.to(column, target, nulls=1)
+        return
     count = int((~valid).sum())
     with pytest.raises(ferry.NotATensorError, match=f"{count} nulls\nhint: pass nulls="):
         ferry.to(column, target)
@@ -383,3 +387,23 @@ def test_lists_without_any_offset() -> None:
         pa.list_(pa.int32()), 0, [None, pa.py_buffer(b"")], children=[pa.array([], pa.int32())]
     )
     assert arrow.to(empty, "numpy", ragged="dense").shape == (0, 0)
+
+
+def test_a_mask_is_bool_whatever_the_type_of_the_values() -> None:
+    column = pa.array([1, None, 3])
+    values, mask = arrow.to(column, "numpy", nulls="mask", dtype="float32")
+    assert (values.dtype, mask.dtype) == (np.float32, bool)
+    parts = arrow.plan(column, "numpy", nulls="mask", dtype="float32").parts
+    assert [part.dtype for part in parts] == ["float32", "bool"]
+
+
+@pytest.mark.parametrize("fill", [np.int64(3), np.uint8(3), True])
+def test_numbers_of_numpy_fill(fill: Any) -> None:
+    assert arrow.to(pa.array([1, None]), "numpy", nulls=fill).tolist() == [1, int(fill)]
+
+
+def test_large_and_fractional_fills() -> None:
+    column = pa.array([1, None], pa.uint64())
+    assert arrow.to(column, "numpy", nulls=2**64 - 1).tolist() == [1, 2**64 - 1]
+    halves = arrow.to(pa.array([1.0, None]), "numpy", nulls=np.float32(0.5))
+    assert halves.tolist() == [1.0, 0.5]

@@ -110,6 +110,10 @@ def test_columns_that_do_not_exist_or_exist_twice() -> None:
     twice = pa.table([[1], [2]], names=["a", "a"])
     with pytest.raises(ferry.InvalidArgumentError, match="two columns 'a'"):
         ferry.to(twice, "numpy")
+    with pytest.raises(ferry.InvalidArgumentError, match="two columns 'a'"):
+        arrow.to(twice, "numpy", columns=["a"])
+    with pytest.raises(ferry.InvalidArgumentError, match="'a' twice"):
+        arrow.to(table, "numpy", columns=["a", "a"])
     with pytest.raises(ferry.InvalidArgumentError, match="one column"):
         arrow.to(pa.array([1]), "numpy", columns=["a"])
     with pytest.raises(ferry.InvalidArgumentError, match="one column"):

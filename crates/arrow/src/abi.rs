@@ -87,7 +87,7 @@ pub struct ArrowDeviceArray {
     pub device_id: i64,
     /// The kind of the device, with the numbers of DLPack.
     pub device_type: i32,
-    /// A pointer to an event to wait for; null if there is none.
+    /// A pointer to an event to wait for; null without an event.
     pub sync_event: *mut c_void,
     /// Zeros.
     pub reserved: [i64; 3],

@@ -20,7 +20,7 @@ pub type ArrayOwner = Arc<Owned<ArrowArray>>;
 pub struct Array {
     owner: ArrayOwner,
     length: usize,
-    /// A zero bit for each null; `None` if there are none.
+    /// A zero bit for each null; `None` without nulls.
     validity: Option<Bits>,
     content: Content,
 }
@@ -70,7 +70,7 @@ pub(crate) enum Content {
 pub(crate) struct Values {
     /// The type.
     pub(crate) dtype: DType,
-    /// The first number; any pointer if there are none.
+    /// The first number; any pointer if the array is empty.
     pub(crate) data: *const u8,
 }
 
@@ -110,7 +110,7 @@ impl Array {
         &self.content
     }
 
-    /// A zero bit for each null; `None` if there is no bitmap.
+    /// A zero bit for each null; `None` without a bitmap.
     pub(crate) fn validity(&self) -> Option<Bits> {
         self.validity
     }
@@ -380,7 +380,7 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
             if buffer(1).is_null() && length > 0 {
                 return Err(invalid_struct(format!("{length} booleans have a null pointer")));
             }
-            // SAFETY: the buffer has a bit for each of `offset + length` elements (the contract of `check`), or there are none.
+            // SAFETY: the buffer has a bit for each of `offset + length` elements (the contract of `check`), or the array is empty.
             Content::Bits(unsafe { Bits::new(buffer(1), offset, length) })
         }
         Column::Tensors { child: field, count, shape, strides } => {

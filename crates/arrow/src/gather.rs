@@ -174,7 +174,7 @@ impl Output {
 /// destination's type, or any value without one.
 ///
 /// # Errors
-/// When the shapes differ, the column has no tensor, a code is not in its dictionary, or there is no memory.
+/// When the shapes differ, the column has no tensor, a code is not in its dictionary, or memory runs out.
 ///
 /// # Safety
 /// The destination is writable over the whole extent of its layout, nothing else uses it meanwhile, it does not overlap the
@@ -461,7 +461,7 @@ fn for_each_null(rows: &Array, mut visit: impl FnMut(usize, usize)) {
 /// Writes a byte for each element of the chunks, in row-major order: 1 where it is valid, 0 where it is null.
 ///
 /// # Errors
-/// When a code is not in its dictionary, or there is no memory.
+/// When a code is not in its dictionary, or memory runs out.
 ///
 /// # Safety
 /// A byte for each element is writable at `out`, and nothing else uses them.

@@ -66,7 +66,7 @@ impl Offsets {
         (self.get(0) as usize, self.get(self.lists) as usize)
     }
 
-    /// The length that all lists have; `None` if they differ, or if there are none.
+    /// The length that all lists have; `None` if they differ, or without lists.
     pub(crate) fn common_length(self) -> Option<usize> {
         let length = self.get(1) - self.get(0);
         let is_common = (1..self.lists).all(|index| self.get(index + 1) - self.get(index) == length);

@@ -92,6 +92,8 @@ pub enum Pending {
     Chunks,
     /// Unpacking the bits of an Arrow column.
     Bits,
+    /// Unpacking the validity of an Arrow column to a mask, whose type is bool whatever the type of the values is.
+    Validity,
     /// Filling the nulls of an Arrow column.
     Nulls,
     /// Looking up the values of an Arrow dictionary.

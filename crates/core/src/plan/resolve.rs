@@ -4,6 +4,7 @@ use super::inputs::{
     ConvertOptions, DTypeRequest, DeviceRequest, SourceDescription, SupportedDevices, TargetCapabilities,
     TargetMutability,
 };
+use super::reason::Pending;
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, DTypeKind};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,6 +17,7 @@ pub(super) fn result_dtype(
     options: &ConvertOptions,
 ) -> Result<DType> {
     let dtype = match options.dtype {
+        DTypeRequest::Type(_) if source.pending == Some(Pending::Validity) => source.dtype,
         DTypeRequest::Type(dtype) => dtype,
         DTypeRequest::Same => source.dtype,
         DTypeRequest::Default if !target.keeps_64_bit => source.dtype.narrowed(),

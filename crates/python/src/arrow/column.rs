@@ -32,14 +32,14 @@ pub(super) enum ColumnContent {
 /// The chunks of a column.
 pub(super) struct ColumnValues {
     pub(super) chunks: Vec<Array>,
-    /// What nulls become; `None` if there are none, or if their values do not matter.
+    /// What nulls become; `None` for a column without nulls, or if their values do not matter.
     pub(super) fill: Option<Fill>,
 }
 
 /// A number that replaces nulls.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fill {
-    Integer(i64),
+    Integer(i128),
     Float(f64),
 }
 
@@ -47,17 +47,15 @@ impl Fill {
     /// The number as one element of a type.
     pub(super) fn bytes(self, dtype: DType) -> tensorferry_core::Result<[u8; 16]> {
         let mut bytes = [0; 16];
-        let (integer, float);
-        let (data, from) = match self {
-            Self::Integer(number) => {
-                integer = number;
-                ((&raw const integer).cast::<u8>(), DType::Int64)
-            }
-            Self::Float(number) => {
-                float = number;
-                ((&raw const float).cast::<u8>(), DType::Float64)
-            }
+        let (number, from) = match self {
+            Self::Integer(number) => match (i64::try_from(number), u64::try_from(number)) {
+                (Ok(number), _) => (number.to_ne_bytes(), DType::Int64),
+                (_, Ok(number)) => (number.to_ne_bytes(), DType::UInt64),
+                _ => ((number as f64).to_ne_bytes(), DType::Float64),
+            },
+            Self::Float(number) => (number.to_ne_bytes(), DType::Float64),
         };
+        let data = number.as_ptr();
         let (from_layout, to_layout) = (Layout::dense(8, &[1])?, Layout::dense(dtype.size(), &[1])?);
         let from = CopySource { data, dtype: from, layout: &from_layout, order: ByteOrder::Native };
         let to = CopyDestination { data: bytes.as_mut_ptr(), dtype, layout: &to_layout };
@@ -99,7 +97,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             }
             values.pending()
         }
-        ColumnContent::Validity(_) => Pending::Bits,
+        ColumnContent::Validity(_) => Pending::Validity,
         ColumnContent::Stack(_) => Pending::Stack,
     };
     let (device, dtype) = (Device::CPU, column.dtype);
@@ -117,6 +115,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
 impl ArrowColumn {
     /// The column in new host memory, as `dtype`.
     pub(crate) fn gather(&self, py: Python<'_>, dtype: DType) -> Result<Tensor<Owner>> {
+        let dtype = if matches!(self.content, ColumnContent::Validity(_)) { DType::Bool } else { dtype };
         let array = NewArray::new(dtype, &self.shape)?;
         let layout = Layout::dense(dtype.size(), &self.shape)?;
         let data = array.data::<u8>();
@@ -132,22 +131,10 @@ impl ArrowColumn {
                     // is an element of the type.
                     unsafe { write_values(&values.chunks, &to, fill, threads) }
                 }
-                ColumnContent::Validity(chunks) if dtype == DType::Bool => {
-                    // SAFETY: `write_validity` requires a byte for each element: the array has the shape of the column.
-                    unsafe { write_validity(chunks, data, threads) }
-                }
                 ColumnContent::Validity(chunks) => {
-                    let mask = NewArray::new(DType::Bool, &self.shape)?;
-                    let from_layout = Layout::dense(1, &self.shape)?;
-                    let from = mask.data::<u8>().get();
-                    let to = CopyDestination { data, dtype, layout: &layout };
-                    // SAFETY: as above, for the mask; `convert` reads it after it was written.
-                    unsafe {
-                        write_validity(chunks, from, threads)?;
-                        let order = ByteOrder::Native;
-                        let from = CopySource { data: from, dtype: DType::Bool, layout: &from_layout, order };
-                        convert(&from, &to, threads)
-                    }
+                    // SAFETY: `write_validity` requires a byte for each element: the array has the shape of the column, and its type
+                    // is bool.
+                    unsafe { write_validity(chunks, data, threads) }
                 }
                 ColumnContent::Stack(columns) => {
                     let fills =

@@ -2,7 +2,7 @@
 
 use crate::errors::{Result, describe_argument, fail};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
+use pyo3::types::PyString;
 use tensorferry_core::{DType, ErrorKind};
 
 /// What happens to nulls.
@@ -15,7 +15,7 @@ pub(super) enum Nulls {
     /// They become NaN.
     Nan,
     /// They become this integer.
-    Integer(i64),
+    Integer(i128),
     /// They become this number.
     Float(f64),
 }
@@ -95,11 +95,7 @@ fn parse_nulls(given: &Bound<'_, PyAny>) -> Result<Nulls> {
             _ => Err(invalid()),
         };
     }
-    if given.is_instance_of::<PyBool>() || given.is_instance_of::<PyInt>() {
-        return given.extract().map(Nulls::Integer).map_err(|_| invalid());
-    }
-    if given.is_instance_of::<PyFloat>() {
-        return given.extract().map(Nulls::Float).map_err(|_| invalid());
-    }
-    Err(invalid())
+    // Numbers of NumPy too.
+    let integer = given.extract().map(Nulls::Integer);
+    integer.or_else(|_| given.extract().map(Nulls::Float)).map_err(|_: PyErr| invalid())
 }

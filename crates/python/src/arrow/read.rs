@@ -91,7 +91,17 @@ fn select(field: Field, chunks: Vec<Array>, names: &[String]) -> Result<(Field, 
     };
     let mut positions = Vec::new();
     for name in names {
+        if fields.iter().filter(|field| field.name == *name).count() > 1 {
+            return Err(two_columns(name));
+        }
         match fields.iter().position(|field| field.name == *name) {
+            Some(position) if positions.contains(&position) => {
+                return Err(fail(
+                    ErrorKind::InvalidArgument,
+                    format!("columns names '{name}' twice"),
+                    "name each column once",
+                ));
+            }
             Some(position) => positions.push(position),
             None => {
                 let known: Vec<&str> = fields.iter().map(|field| field.name.as_str()).take(10).collect();
@@ -106,6 +116,10 @@ fn select(field: Field, chunks: Vec<Array>, names: &[String]) -> Result<(Field, 
     let chosen = positions.iter().map(|&position| fields[position].clone()).collect();
     let chunks = chunks.iter().map(|chunk| chunk.with_columns(&positions)).collect();
     Ok((Field { name: field.name, column: Column::Structs(chosen) }, chunks))
+}
+
+fn two_columns(name: &str) -> Failure {
+    fail(ErrorKind::InvalidArgument, format!("the table has two columns '{name}'"), "rename one of them")
 }
 
 /// The error for structs that are null: their columns have values that do not count.
@@ -145,11 +159,7 @@ fn build<'py>(
         let column = build(py, field, column_chunks(&chunks, index), options)
             .map_err(|failure| at_column(failure, field))?;
         if columns.contains(&field.name)? {
-            return Err(fail(
-                ErrorKind::InvalidArgument,
-                format!("the table has two columns '{}'", field.name),
-                "rename one of them",
-            ));
+            return Err(two_columns(&field.name));
         }
         columns.set_item(&field.name, column)?;
     }
@@ -194,6 +204,8 @@ fn build_matrix<'py>(
         return Err(invalid("the table has no columns".to_owned(), "pass a table with columns"));
     };
     let shape = vec![rows, columns.len() as i64];
+    // Columns of different types have the type of the result in common.
+    let dtype = options.dtype.unwrap_or(dtype);
     let matrix = ArrowColumn { dtype, shape, content: ColumnContent::Stack(columns) };
     Ok(Bound::new(py, matrix)?.into_any())
 }
@@ -269,7 +281,7 @@ fn prepare(
     Ok((dtype, shape, ColumnValues { chunks, fill }))
 }
 
-/// What nulls become in a result of this type; `None` if there are none, or if a mask says which they are.
+/// What nulls become in a result of this type; `None` for a column without nulls, or if a mask says which they are.
 fn fill_for(chunks: &[Array], dtype: DType, nulls: Nulls) -> Result<Option<Fill>> {
     let fill = match nulls {
         Nulls::Mask => return Ok(None),
@@ -305,7 +317,7 @@ fn check_fill(fill: Fill, dtype: DType) -> Result<Fill> {
     let is_float = matches!(dtype.kind(), DTypeKind::Float | DTypeKind::Complex);
     let fits = match (fill, dtype.integer_range()) {
         _ if is_float => true,
-        (Fill::Integer(number), Some((least, most))) => (least..=most).contains(&i128::from(number)),
+        (Fill::Integer(number), Some((least, most))) => (least..=most).contains(&number),
         _ => false,
     };
     match fits {
