@@ -1,4 +1,4 @@
-"""Saves an array to the path of the argument again and again, until the process is killed."""
+"""Saves an array to the path of the argument again and again, and says so, until it is killed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import numpy as np
 import tensorferry as ferry
 
 x = np.full(4 << 20, 2, np.float32)
-print("ready", flush=True)
 while True:
+    print("saving", flush=True)
     ferry.save(sys.argv[1], x)

@@ -5,8 +5,10 @@
 //! - Until [`AtomicFile::commit`] succeeds, the target is unchanged: the old file, or none. A crash, a full disk or an error
 //!   does not change it. Readers see the old file or the new one, never a part.
 //! - Without a commit nothing is left behind. The new file has no name while it is written (`O_TMPFILE`), so that even a
-//!   killed process leaves nothing. File systems without `O_TMPFILE` (network file systems, overlays of old kernels) need a
-//!   hidden name, `.tensorferry-...`, which a killed process leaves.
+//!   process that is killed meanwhile leaves nothing. Linux cannot replace a file by one without a name: `commit` gives the
+//!   complete file a hidden name, `.tensorferry-...`, and renames it. A process that is killed between these two calls leaves
+//!   the hidden file. File systems without `O_TMPFILE` (network file systems, overlays of old kernels) need the hidden name
+//!   from the start.
 //! - With `durable`, the bytes of the file and then the entry of the folder have reached the disk when `commit` returns. A
 //!   machine that loses power has the old file or the new one.
 //! - The permissions of an existing file are kept, and its owner where the system allows it. A file without write permission
