@@ -41,11 +41,24 @@ def test_every_framework_is_an_extra(installed):
         "paddle": "paddlepaddle",
         "mlx": "mlx[cpu]",
     }
-    assert set(installed.get_all("Provides-Extra")) == packages.keys()
-    required = [line for line in installed.get_all("Requires-Dist") if "extra ==" in line]
-    assert sorted(line.replace('"', "'") for line in required) == sorted(
+    assert set(installed.get_all("Provides-Extra")) == {*packages, "arrow"}
+    assert sorted(required(installed, *packages)) == sorted(
         f"{package}>={pins[package]} ; extra == '{extra}'" for extra, package in packages.items()
     )
+
+
+def test_libraries_of_tables_are_an_extra_that_the_tests_install(installed):
+    tables = {line.partition(" ")[0] for line in required(installed, "arrow")}
+    assert tables == {"pyarrow", "polars", "pandas", "duckdb", "datasets"}
+    for name in ("test", "oldest"):
+        lines = (ROOT / "requirements" / f"{name}.in").read_text()
+        assert tables <= set(re.findall(r"^[\w-]+", lines, re.M))
+
+
+def required(installed: metadata.PackageMetadata, *extras: str) -> list[str]:
+    """What some of the extras require."""
+    lines = [line.replace('"', "'") for line in installed.get_all("Requires-Dist")]
+    return [line for line in lines if line.endswith(tuple(f"extra == '{name}'" for name in extras))]
 
 
 def test_no_framework_is_a_dependency(installed):
