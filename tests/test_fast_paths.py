@@ -173,7 +173,9 @@ def test_the_table_in_the_architecture():
 # Names that begin with an underscore and are not of a framework's private API.
 OWN_NAMES = {
     "_native",
+    "_ArrowBatches",
     "_ArrowColumn",
+    "_ArrowOptions",
     "_ExportedColumn",
     "_ExportedTable",
     "_to_any",

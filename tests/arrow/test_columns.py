@@ -276,7 +276,7 @@ def test_times(kind: pa.DataType, unit: str) -> None:
 def test_lists_of_one_length() -> None:
     values = np.random.default_rng(4).random((6, 2, 3))
     column = pa.array(values.tolist())
-    with pytest.raises(ferry.UnsupportedDTypeError, match='ragged="dense"'):
+    with pytest.raises(ferry.UnsupportedDTypeError, match=r'ragged= to ferry\.arrow\.to: "dense"'):
         ferry.to(column, "numpy")
     assert np.array_equal(arrow.to(column, "numpy", ragged="dense"), values)
     assert np.array_equal(arrow.to(column.slice(2, 3), "numpy", ragged="dense"), values[2:5])

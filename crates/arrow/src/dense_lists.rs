@@ -2,8 +2,8 @@
 
 use crate::array::{Array, Content};
 use crate::hints;
+use crate::ragged::list_elements;
 use crate::schema::{Column, Field};
-use tensorferry_core::plan::count_noun;
 use tensorferry_core::{Error, ErrorKind, Result};
 
 /// A column whose lists, at any level, are tensors. Other columns stay as they are.
@@ -13,7 +13,8 @@ use tensorferry_core::{Error, ErrorKind, Result};
 pub fn dense_lists(field: &Field, chunks: Vec<Array>) -> Result<(Field, Vec<Array>)> {
     let (child, count, shape, strides, children) = match &field.column {
         Column::Lists { child, .. } => {
-            let (count, children) = list_elements(&chunks)?;
+            let children = list_elements(&chunks)?;
+            let count = common_length(&chunks)?;
             (child, count, vec![count as i64], vec![1], children)
         }
         Column::Tensors { child, count, shape, strides } => {
@@ -41,22 +42,15 @@ pub fn dense_lists(field: &Field, chunks: Vec<Array>) -> Result<(Field, Vec<Arra
     Ok((Field { name: field.name.clone(), column }, chunks))
 }
 
-/// The length that all lists have, and the elements of the lists of each chunk.
-fn list_elements(chunks: &[Array]) -> Result<(usize, Vec<Array>)> {
+/// The length that all lists have; zero without lists.
+fn common_length(chunks: &[Array]) -> Result<usize> {
     let different = |lengths: String| {
         let fact = format!("the lists of the column have different lengths{lengths}");
-        Error::new(ErrorKind::UnsupportedLayout, fact).with_hint(hints::CUT_LISTS)
+        Error::new(ErrorKind::UnsupportedLayout, fact).with_hint(hints::PAD_LISTS)
     };
     let mut length: Option<usize> = None;
-    let mut children = Vec::new();
     for chunk in chunks {
-        let Content::Lists { offsets, child } = chunk.content() else { continue };
-        let nulls = chunk.count_nulls();
-        if nulls > 0 {
-            let verb = if nulls == 1 { "is" } else { "are" };
-            let fact = format!("{} {verb} null", count_noun(nulls, "list"));
-            return Err(Error::new(ErrorKind::NotATensor, fact).with_hint(hints::DROP_NULLS));
-        }
+        let Content::Lists { offsets, .. } = chunk.content() else { continue };
         if !offsets.is_empty() {
             let found = offsets.common_length().ok_or_else(|| different(String::new()))?;
             if let Some(first) = length.replace(found)
@@ -65,8 +59,6 @@ fn list_elements(chunks: &[Array]) -> Result<(usize, Vec<Array>)> {
                 return Err(different(format!(", such as {first} and {found}")));
             }
         }
-        let (first, end) = offsets.range();
-        children.push(child.slice(first, end - first));
     }
-    Ok((length.unwrap_or(0), children))
+    Ok(length.unwrap_or(0))
 }

@@ -19,6 +19,8 @@ pub struct ColumnExport<O> {
     name: CString,
     tensor: Tensor<Arc<O>>,
     storage: Storage,
+    /// A bit for each row, which is zero for a null.
+    validity: Option<Tensor<Arc<O>>>,
 }
 
 // SAFETY: a shared reference reads the description of the tensor, and clones its owner, which is `Sync` by the bound. No method
@@ -74,7 +76,20 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
         };
         let name =
             CString::new(name).map_err(|_| invalid("the name of a column has a zero byte".to_owned()))?;
-        Ok(Self { name, tensor, storage })
+        Ok(Self { name, tensor, storage, validity: None })
+    }
+
+    /// The same column with nulls, where a bit of `bits` is zero. The first row has the lowest bit of the first byte.
+    ///
+    /// # Errors
+    /// When the bits are not dense bytes in host memory, or fewer than the rows.
+    pub fn with_validity(self, bits: Tensor<Arc<O>>) -> Result<Self> {
+        let is_bytes = bits.dtype() == DType::UInt8 && bits.layout().is_dense() && bits.device().is_host();
+        if !is_bytes || 8 * (bits.layout().count() as i64) < self.rows() {
+            let fact = "the validity of a column has a bit for each row".to_owned();
+            return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ROWS));
+        }
+        Ok(Self { validity: Some(bits), ..self })
     }
 
     /// The number of rows.
@@ -114,13 +129,23 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
 
     /// The array of the column. The caller releases it.
     pub fn array(&self) -> ArrowArray {
-        let owner: Arc<O> = self.tensor.owner().clone();
         let data = self.tensor.data().cast_const().cast::<c_void>();
+        let bits = self.validity.as_ref().map_or(ptr::null(), |bits| bits.data().cast_const().cast());
+        let owner = self.tensor.owner().clone();
+        // Consumers may release a child before its parent, so that each struct owns the memory of its own buffers.
+        let mut owners: Vec<Arc<O>> = self.validity.iter().map(|bits| bits.owner().clone()).collect();
+        // Not counted.
+        let null_count = if self.validity.is_some() { -1 } else { 0 };
         let count = self.tensor.layout().count() as i64;
-        let values = make_array(count, vec![ptr::null(), data], Vec::new(), Some(owner));
         match self.tensor.layout().shape() {
-            [_] => values,
-            _ => make_array::<O>(self.rows(), vec![ptr::null()], vec![values], None),
+            [_] => {
+                owners.push(owner);
+                ArrowArray { null_count, ..make_array(count, vec![bits, data], Vec::new(), owners) }
+            }
+            _ => {
+                let values = make_array(count, vec![ptr::null(), data], Vec::new(), vec![owner]);
+                ArrowArray { null_count, ..make_array(self.rows(), vec![bits], vec![values], owners) }
+            }
         }
     }
 }
@@ -163,7 +188,7 @@ impl<O: Send + Sync + 'static> TableExport<O> {
     pub fn array(&self) -> ArrowArray {
         let rows = self.columns.first().map_or(0, ColumnExport::rows);
         let children = self.columns.iter().map(ColumnExport::array).collect();
-        make_array::<O>(rows, vec![ptr::null()], children, None)
+        make_array::<O>(rows, vec![ptr::null()], children, Vec::new())
     }
 
     /// A stream of one array. The caller releases it.
@@ -238,18 +263,18 @@ unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
 struct ArrayMemory<O> {
     buffers: Vec<*const c_void>,
     children: Vec<*mut ArrowArray>,
-    /// Keeps the memory of the buffers alive.
-    _owner: Option<Arc<O>>,
+    /// Keep the memory of the buffers alive.
+    _owners: Vec<Arc<O>>,
 }
 
 fn make_array<O: Send + Sync + 'static>(
     length: i64,
     buffers: Vec<*const c_void>,
     children: Vec<ArrowArray>,
-    owner: Option<Arc<O>>,
+    owners: Vec<Arc<O>>,
 ) -> ArrowArray {
     let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
-    let mut memory = Box::new(ArrayMemory { buffers, children, _owner: owner });
+    let mut memory = Box::new(ArrayMemory { buffers, children, _owners: owners });
     ArrowArray {
         length,
         null_count: 0,

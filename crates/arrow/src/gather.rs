@@ -107,18 +107,19 @@ impl Values {
 }
 
 /// A block of rows of one chunk.
-struct Block {
-    rows: Array,
+pub(crate) struct Block {
+    /// The rows.
+    pub(crate) rows: Array,
     /// The number of the chunk.
-    chunk: usize,
+    pub(crate) chunk: usize,
     /// The first row in the chunk.
     start: usize,
     /// The first row in the destination.
-    first_row: usize,
+    pub(crate) first_row: usize,
 }
 
 /// Divides chunks into blocks of rows.
-fn blocks(chunks: &[Array], elements_per_row: usize) -> Vec<Block> {
+pub(crate) fn blocks(chunks: &[Array], elements_per_row: usize) -> Vec<Block> {
     let rows_per_block = (BLOCK_ELEMENTS / elements_per_row.max(1)).max(1);
     let mut blocks = Vec::new();
     let mut first_row = 0;
@@ -133,7 +134,7 @@ fn blocks(chunks: &[Array], elements_per_row: usize) -> Vec<Block> {
 }
 
 /// Runs a task for each block, on at most `threads` threads.
-fn for_each_block(
+pub(crate) fn for_each_block(
     blocks: &[Block],
     threads: usize,
     task: impl Fn(&Block) -> Result<()> + Sync,
@@ -157,7 +158,7 @@ fn for_each_block(
 
 /// A pointer that threads share. Each writes other rows.
 #[derive(Clone, Copy)]
-struct Output(*mut u8);
+pub(crate) struct Output(pub(crate) *mut u8);
 
 // SAFETY: `for_each_block` gives each block to one thread, and blocks have no row in common.
 unsafe impl Send for Output {}
@@ -165,7 +166,8 @@ unsafe impl Send for Output {}
 unsafe impl Sync for Output {}
 
 impl Output {
-    fn row(self, number: usize, stride: i64) -> *mut u8 {
+    /// Where a row begins.
+    pub(crate) fn row(self, number: usize, stride: i64) -> *mut u8 {
         self.0.wrapping_offset((number as i64 * stride) as isize)
     }
 }

@@ -8,7 +8,9 @@ tensorferry_core::hint_keys! {
     /// The type of a column has no tensor; the value is what to do about it.
     CONVERT_COLUMN = "arrow.convert_column";
     /// Lists have different lengths.
-    CUT_LISTS = "arrow.cut_lists";
+    PAD_LISTS = "arrow.pad_lists";
+    /// Lists have more elements than offsets can count.
+    SPLIT_LISTS = "arrow.split_lists";
     /// Lists or structs are null.
     DROP_NULLS = "arrow.drop_nulls";
     /// A tensor cannot be exported as rows.

@@ -14,6 +14,7 @@
 //! - `bitmap`: validity and booleans, which are stored as bits;
 //! - `lists`: the offsets of lists of different lengths;
 //! - `dense_lists`: lists of one length as tensors;
+//! - `ragged`: lists of different lengths, as elements and offsets or padded;
 //! - `gather`: the chunks of a column in one tensor;
 //! - `export`: tensors as columns and tables;
 //! - `stream`: arrays that a producer delivers one by one.
@@ -28,6 +29,7 @@ mod gather;
 pub mod hints;
 mod lists;
 mod owned;
+mod ragged;
 mod schema;
 mod stream;
 
@@ -36,5 +38,6 @@ pub use dense_lists::dense_lists;
 pub use export::{ColumnExport, TableExport};
 pub use gather::{MatrixColumn, count_nulls, write_matrix, write_validity, write_values};
 pub use owned::{Owned, Releasable};
+pub use ragged::{PaddedLists, list_elements, write_offsets};
 pub use schema::{Column, Field, MAX_DEPTH};
 pub use stream::ArrayStream;

@@ -37,7 +37,7 @@ impl Offsets {
     }
 
     /// An offset; the last one for a list that does not exist.
-    fn get(self, index: usize) -> i64 {
+    pub(crate) fn get(self, index: usize) -> i64 {
         let index = index.min(self.lists);
         if self.data.is_null() {
             return 0;

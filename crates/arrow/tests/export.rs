@@ -56,6 +56,23 @@ fn every_type_returns() {
 }
 
 #[test]
+fn nulls_return() {
+    let (values, weak_values) = tensor(DType::Int16, &[9]);
+    let (bits, weak_bits) = tensor(DType::UInt8, &[2]);
+    let column = ColumnExport::new("x", values).unwrap().with_validity(bits).unwrap();
+    let (_, array) = import(column.schema(), column.array());
+    drop(column);
+    // The bits are the bytes 0 and 1.
+    assert_eq!((array.count_nulls(), array.slice(8, 1).count_nulls()), (8, 0));
+    drop(array);
+    assert!(weak_values.upgrade().is_none());
+    assert!(weak_bits.upgrade().is_none());
+    let (values, _) = tensor(DType::Int16, &[17]);
+    let (bits, _) = tensor(DType::UInt8, &[2]);
+    assert!(ColumnExport::new("x", values).unwrap().with_validity(bits).is_err());
+}
+
+#[test]
 fn tables_and_streams() {
     let (first, weak_first) = tensor(DType::Int32, &[4]);
     let (second, weak_second) = tensor(DType::Float32, &[4, 3]);

@@ -7,7 +7,8 @@ mod producers;
 use producers::{Produced, Releases, bytes_of};
 use tensorferry_arrow::abi::{ArrowArray, ArrowSchema};
 use tensorferry_arrow::{
-    Array, Column, Field, Owned, count_nulls, dense_lists, write_validity, write_values,
+    Array, Column, Field, Owned, PaddedLists, count_nulls, dense_lists, list_elements, write_offsets,
+    write_validity, write_values,
 };
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::pack::CopyDestination;
@@ -229,6 +230,73 @@ fn lists_have_offsets() {
     empty.length = 0;
     empty.buffers[1] = None;
     import(&empty, |_, array| assert_eq!(array.len(), 0)).unwrap();
+}
+
+/// The lists `[1, 2]`, `[]` and `[3, 4, 5]`.
+fn ragged() -> Produced {
+    let mut lists = Produced::parent("+l", 3, vec![Produced::numbers("i", &[1i32, 2, 3, 4, 5])]);
+    lists.buffers.push(Some(bytes_of(&[0i32, 2, 2, 5])));
+    lists
+}
+
+#[test]
+fn offsets_count_from_the_first_element_of_all_chunks() {
+    import(&ragged(), |field, array| {
+        let chunks = [array.slice(1, 2), array.slice(3, 0), array.slice(0, 2)];
+        let mut offsets = [9i64; 5];
+        write_offsets(&chunks, &mut offsets).unwrap();
+        assert_eq!(offsets, [0, 0, 3, 5, 5]);
+        let Column::Lists { child, .. } = &field.column else { panic!("{field:?}") };
+        let elements = list_elements(&chunks).unwrap();
+        assert_eq!(gathered::<i32>(child, &elements, DType::Int32, None), [3, 4, 5, 1, 2]);
+        let mut none = [9i32];
+        write_offsets(&[], &mut none).unwrap();
+        assert_eq!(none, [0]);
+        assert!(write_offsets(&chunks, &mut [0i64; 4]).is_err());
+    })
+    .unwrap();
+}
+
+#[test]
+fn offsets_that_their_type_cannot_count() {
+    let mut lists = Produced::parent("+l", 2, vec![Produced::numbers("c", &[1i8; 200])]);
+    lists.buffers.push(Some(bytes_of(&[0i32, 127, 200])));
+    import(&lists, |_, array| {
+        let error = write_offsets(std::slice::from_ref(&array), &mut [0i8; 3]).unwrap_err();
+        assert!(error.fact().contains("8-bit offsets"), "{}", error.fact());
+        let mut offsets = [0u8; 3];
+        write_offsets(&[array], &mut offsets).unwrap();
+        assert_eq!(offsets, [0, 127, 200]);
+    })
+    .unwrap();
+}
+
+#[test]
+fn lists_are_padded() {
+    import(&ragged(), |field, array| {
+        let chunks = [array.slice(2, 1), array.slice(0, 2)];
+        let (lists, child, elements) = PaddedLists::new(field, &chunks).unwrap().unwrap();
+        assert_eq!(lists.shape(), [3, 3]);
+        let elements: Vec<i32> = gathered(&child, &elements, DType::Int32, None);
+        let mut out = [9i32; 9];
+        // SAFETY: the elements are those of the lists, and `out` has an element for each place of the shape.
+        unsafe {
+            lists
+                .write(elements.as_ptr().cast(), 4, &(-1i32).to_ne_bytes(), out.as_mut_ptr().cast(), 2)
+                .unwrap();
+        }
+        assert_eq!(out, [3, 4, 5, 1, 2, -1, -1, -1, -1]);
+        assert!(PaddedLists::new(&child, &[]).unwrap().is_none());
+    })
+    .unwrap();
+    let mut nulls = ragged();
+    nulls.buffers[0] = Some(vec![0b101]);
+    nulls.null_count = 1;
+    import(&nulls, |field, array| {
+        let error = PaddedLists::new(field, &[array]).unwrap_err();
+        assert!(error.fact().contains("1 list is null"), "{}", error.fact());
+    })
+    .unwrap();
 }
 
 #[test]

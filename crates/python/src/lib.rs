@@ -111,7 +111,7 @@ fn plan_of<'py>(
         let plan = sparse::retry_as_sparse(failure, sparse::SparseCall::Plan, leaf, framework, options)?;
         Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
     };
-    let resolved = arrow::read::resolve(x)?;
+    let resolved = arrow::read::resolve(x, arrow::read::Purpose::Plan)?;
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     let Some(container) = traverse::container_of(recognised)? else {
@@ -163,11 +163,15 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<files::FileTensor>()?;
     module.add_class::<file_writer::Writer>()?;
     module.add_class::<share::Ticket>()?;
+    module.add_class::<arrow::batches::ArrowBatches>()?;
     module.add_class::<arrow::column::ArrowColumn>()?;
+    module.add_class::<arrow::options::ArrowOptions>()?;
     module.add_class::<arrow::export::ExportedColumn>()?;
     module.add_class::<arrow::export::ExportedTable>()?;
+    module.add_function(wrap_pyfunction!(arrow::batches::_arrow_batches, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::export::_arrow_export_column, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::export::_arrow_export_table, module)?)?;
+    module.add_function(wrap_pyfunction!(arrow::read::_arrow_columns, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_read, module)?)?;
     to::add(module)?;
     sparse::add(module)?;

@@ -1,21 +1,32 @@
-"""`ferry.arrow`: converts columns and tables of Arrow to tensors, with options for each type.
+"""`ferry.arrow`: converts columns and tables to tensors, with options for each type.
 
-Any object with `__arrow_c_array__` or `__arrow_c_stream__` is a source: arrays and tables of
-pyarrow and polars, relations of DuckDB. `ferry.to` converts columns of numbers without nulls; `to`
-in this module also converts nulls, lists, dictionaries and times, as its options say, and stacks
-the columns of a table to a matrix. `export` is the other direction: an object that pyarrow, polars
-and DuckDB read without a copy. Nothing of Arrow is needed at run time.
+A source is any object with `__arrow_c_array__` or `__arrow_c_stream__` (arrays and tables of
+pyarrow and polars, relations of DuckDB), a Series or a DataFrame of pandas, or a dataset of Hugging
+Face. `ferry.to` converts columns of numbers without nulls; `to` in this module also converts nulls,
+lists, dictionaries and times, as its options say, and stacks the columns of a table to a matrix.
+`batches` reads a table or a stream in batches of rows. `export` is the other direction: an object
+that pyarrow, polars and DuckDB read without a copy. Nothing of Arrow is needed at run time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import Plan, _arrow_export_column, _arrow_export_table, _arrow_read
+from tensorferry._native import (
+    InvalidArgumentError,
+    Plan,
+    UnsupportedError,
+    _arrow_batches,
+    _arrow_export_column,
+    _arrow_export_table,
+    _arrow_read,
+    _ArrowOptions,
+)
 from tensorferry._native import plan as _plan
 from tensorferry._native import to as _to
+from tensorferry.arrow import pandas_columns, ragged_tensors
 
-__all__ = ["export", "plan", "to"]
+__all__ = ["batches", "export", "plan", "to"]
 
 
 def to(
@@ -26,6 +37,7 @@ def to(
     stack: bool = False,
     nulls: str | float = "error",
     ragged: str = "error",
+    pad: float | None = None,
     dictionary: str = "decode",
     temporal: str = "error",
     dtype: Any = None,
@@ -37,14 +49,19 @@ def to(
     """Converts a column to a tensor, or a table to a dict of tensors.
 
     Args:
-        x: An object with `__arrow_c_array__` or `__arrow_c_stream__`. A stream is consumed.
+        x: An object with `__arrow_c_array__` or `__arrow_c_stream__`, a Series or a DataFrame of
+            pandas, or a dataset of Hugging Face. A stream is consumed.
         framework: The framework of the results, as for `ferry.to`.
         columns: The names of the columns to convert; all by default.
         stack: Whether to return one matrix with a row for each row of the table. Columns of
             different types need `dtype`.
         nulls: "error" refuses nulls, "mask" returns a pair of values and a mask that is True where
             a value is valid, "nan" replaces nulls of floats, and a number replaces all nulls.
-        ragged: "error" refuses lists; "dense" makes an axis of lists that have one length.
+        ragged: "error" refuses lists; "dense" makes an axis of lists that have one length, or that
+            `pad` pads to one; "offsets" returns a pair of values and offsets: list i has the values
+            from offsets[i] to offsets[i + 1]; "native" returns the ragged tensors of PyTorch
+            (`torch.nested`, jagged) and TensorFlow (`tf.RaggedTensor`).
+        pad: The number that pads short lists, with ragged="dense". A mask is False there.
         dictionary: "decode" looks up the values of a dictionary, "codes" returns its codes.
         temporal: "error" refuses dates and times; "integer" returns their integers.
         dtype: The element type of the results; None keeps the types of the columns.
@@ -54,7 +71,8 @@ def to(
         budget: The limit of extra memory in bytes.
 
     Returns:
-        A tensor, or a dict of tensors by column; with nulls="mask" a pair in place of each tensor.
+        A tensor, or a dict of tensors by column; with nulls="mask" a pair in place of each tensor,
+        with ragged="offsets" a pair in place of each column of lists.
 
     Raises:
         NotATensorError: A column has nulls, and `nulls` does not say what to do about them.
@@ -69,9 +87,17 @@ def to(
         >>> ferry.arrow.to(table, "numpy", nulls=0, stack=True, dtype="float32").tolist()
         [[1.0, 1.0], [0.0, 0.0], [3.0, 1.0]]
     """
-    read = _read(x, columns, stack, nulls, ragged, dictionary, temporal, dtype)
-    options = {"dtype": dtype, "device": device, "copy": copy, "writable": writable}
-    return _to(read, framework, budget=budget, **options)
+    options = _ArrowOptions(
+        nulls=nulls, ragged=ragged, pad=pad, dictionary=dictionary, temporal=temporal, dtype=dtype
+    )
+    is_native = ragged == "native"
+    if is_native:
+        ragged_tensors.check_framework(framework, options, stack)
+    read = _read(x, options, columns, stack)
+    result = _to(
+        read, framework, dtype=dtype, device=device, copy=copy, writable=writable, budget=budget
+    )
+    return ragged_tensors.assemble(result) if is_native else result
 
 
 def plan(
@@ -82,6 +108,7 @@ def plan(
     stack: bool = False,
     nulls: str | float = "error",
     ragged: str = "error",
+    pad: float | None = None,
     dictionary: str = "decode",
     temporal: str = "error",
     dtype: Any = None,
@@ -90,7 +117,9 @@ def plan(
     writable: bool | None = None,
     budget: int | None = None,
 ) -> Plan:
-    """Explains what `to` would do with the same arguments. A stream is consumed.
+    """Explains what `to` would do with the same arguments.
+
+    A stream that can be read once is not read: its plan has the types of the columns and 0 rows.
 
     Args:
         x: As for `to`.
@@ -99,6 +128,7 @@ def plan(
         stack: Whether the result is a matrix.
         nulls: What happens to nulls.
         ragged: What happens to lists.
+        pad: The number that pads short lists.
         dictionary: What happens to dictionaries.
         temporal: What happens to dates and times.
         dtype: The element type of the results.
@@ -118,32 +148,156 @@ def plan(
         >>> ferry.arrow.plan(pa.array([1, None]), "torch", nulls=0).steps[0][0]
         'fill'
     """
-    read = _read(x, columns, stack, nulls, ragged, dictionary, temporal, dtype)
-    options = {"dtype": dtype, "device": device, "copy": copy, "writable": writable}
-    return _plan(read, framework, budget=budget, **options)
+    options = _ArrowOptions(
+        nulls=nulls, ragged=ragged, pad=pad, dictionary=dictionary, temporal=temporal, dtype=dtype
+    )
+    if ragged == "native":
+        ragged_tensors.check_framework(framework, options, stack)
+    read = _read(x, options, columns, stack, plan=True)
+    return _plan(
+        read, framework, dtype=dtype, device=device, copy=copy, writable=writable, budget=budget
+    )
+
+
+def batches(
+    x: Any,
+    rows: int,
+    framework: str | ModuleType,
+    *,
+    drop_last: bool = False,
+    columns: Sequence[str] | None = None,
+    stack: bool = False,
+    nulls: str | float = "error",
+    ragged: str = "error",
+    pad: float | None = None,
+    dictionary: str = "decode",
+    temporal: str = "error",
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    writable: bool | None = None,
+    budget: int | None = None,
+) -> Iterator[Any]:
+    """Converts a table, a stream or a dataset in batches of rows.
+
+    A stream is read as far as the next batch needs it. Batches cross the borders of its chunks. The
+    order is that of the rows; the last batch may be shorter.
+
+    Args:
+        x: What `to` converts, or an iterable of columns or tables of one schema.
+        rows: The number of rows of a batch.
+        framework: The framework of the results.
+        drop_last: Whether to leave out a last batch that is shorter.
+        columns: The names of the columns to convert.
+        stack: Whether a batch is a matrix.
+        nulls: What happens to nulls, as for `to`.
+        ragged: What happens to lists, as for `to`.
+        pad: The number that pads short lists of the same batch.
+        dictionary: What happens to dictionaries, as for `to`.
+        temporal: What happens to dates and times, as for `to`.
+        dtype: The element type of the results.
+        device: The device of the results.
+        copy: Whether to copy.
+        writable: Whether the results may be written.
+        budget: The limit of extra memory of one batch, in bytes.
+
+    Returns:
+        An iterator of what `to` returns for each batch.
+
+    Raises:
+        InvalidArgumentError: `rows` is not a positive integer, or the schemas differ.
+        FerryError: What `to` raises, when the batch is reached.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> table = pa.table({"a": [1, 2, 3, 4, 5]})
+        >>> [batch["a"].tolist() for batch in ferry.arrow.batches(table, 2, "numpy")]
+        [[1, 2], [3, 4], [5]]
+    """
+    rows = _row_count(rows)
+    options = _ArrowOptions(
+        nulls=nulls, ragged=ragged, pad=pad, dictionary=dictionary, temporal=temporal, dtype=dtype
+    )
+    is_native = ragged == "native"
+    if is_native:
+        ragged_tensors.check_framework(framework, options, stack)
+    wishes = {"dtype": dtype, "device": device, "copy": copy, "writable": writable}
+
+    def convert(read: Any) -> Any:
+        result = _to(read, framework, budget=budget, **wishes)
+        return ragged_tensors.assemble(result) if is_native else result
+
+    return map(convert, _read_batches(x, rows, options, columns, stack, drop_last))
 
 
 def _read(
     x: Any,
+    options: _ArrowOptions,
     columns: Sequence[str] | None,
     stack: bool,
-    nulls: str | float,
-    ragged: str,
-    dictionary: str,
-    temporal: str,
-    dtype: Any,
+    plan: bool = False,
 ) -> Any:
-    names = [columns] if isinstance(columns, str) else columns
-    return _arrow_read(
-        x,
-        columns=None if names is None else list(names),
-        stack=stack,
-        nulls=nulls,
-        ragged=ragged,
-        dictionary=dictionary,
-        temporal=temporal,
-        dtype=dtype,
+    """A column, a dict of columns or a matrix, as an object that `ferry.to` converts."""
+    names = _names(columns)
+    if pandas_columns.is_pandas(x):
+        return pandas_columns.read(x, options, columns=names, stack=stack)
+    if _is_dataset(x):
+        if not hasattr(x, "__len__"):
+            raise UnsupportedError(
+                f"an object of type {type(x).__name__} has no length\nhint: use ferry.arrow.batches"
+            )
+        x = _arrow_format(x)[:]
+    return _arrow_read(x, options, columns=names, stack=stack, plan=plan)
+
+
+def _read_batches(
+    x: Any,
+    rows: int,
+    options: _ArrowOptions,
+    columns: Sequence[str] | None,
+    stack: bool,
+    drop_last: bool,
+) -> Iterator[Any]:
+    """The batches as objects that `ferry.to` converts."""
+    names = _names(columns)
+    if pandas_columns.is_pandas(x):
+        stop = len(x) - len(x) % rows if drop_last else len(x)
+        slices = (x.iloc[start : start + rows] for start in range(0, stop, rows))
+        return (pandas_columns.read(part, options, columns=names, stack=stack) for part in slices)
+    if _is_dataset(x):
+        # The iterator holds to `select` and `shuffle`, which the table below does not know.
+        x = _arrow_format(x).iter(batch_size=rows, drop_last_batch=drop_last)
+    return _arrow_batches(x, rows, options, columns=names, stack=stack, drop_last=drop_last)
+
+
+def _row_count(rows: Any) -> int:
+    if not isinstance(rows, bool) and hasattr(rows, "__index__") and rows > 0:
+        return int(rows)
+    raise InvalidArgumentError(f"rows is {rows!r}\nhint: pass the number of rows of a batch")
+
+
+def _names(columns: Sequence[str] | None) -> list[str] | None:
+    if columns is None:
+        return None
+    try:
+        return [columns] if isinstance(columns, str) else list(columns)
+    except TypeError:
+        raise InvalidArgumentError(f"columns is {columns!r}\nhint: pass a list of names") from None
+
+
+def _is_dataset(x: object) -> bool:
+    """Whether x is a dataset of Hugging Face; imports nothing."""
+    return any(
+        kind.__module__.partition(".")[0] == "datasets"
+        and kind.__name__ in ("Dataset", "IterableDataset")
+        for kind in type(x).__mro__
     )
+
+
+def _arrow_format(dataset: Any) -> Any:
+    """The dataset with results of Arrow, of the columns that its own format has."""
+    columns = getattr(dataset, "format", {}).get("columns")
+    return dataset.with_format("arrow", **({} if columns is None else {"columns": columns}))
 
 
 def export(x: Any) -> Any:

@@ -16,7 +16,15 @@ from tensorferry._native import (
     plan,
 )
 from tensorferry.files.formats import Path, decode_path, default_name, format_of
-from tensorferry.files.trees import TREE_KEY, Leaf, is_tree, is_value, record, tree_leaves
+from tensorferry.files.trees import (
+    TREE_KEY,
+    Leaf,
+    is_tree,
+    is_value,
+    record,
+    tree_leaves,
+    with_columns,
+)
 
 # The formats that record the tree around the tensors, with its numbers and text.
 _RECORDING_FORMATS = ("safetensors", "safetensors-index")
@@ -89,6 +97,7 @@ def save(
             f"\nhint: pass a tensor{array}, or a dict, list or tuple of tensors"
         )
     name = decode_path(path)
+    x = with_columns(x)
     leaves = list(tree_leaves(x)) if is_tree(x) else [Leaf(default_name(path, format), "", x)]
     keeps_tree = format_of(path, format) in _RECORDING_FORMATS
     tensors = {leaf.name: leaf for leaf in leaves if not (keeps_tree and is_value(leaf.value))}

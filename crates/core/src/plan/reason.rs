@@ -100,6 +100,12 @@ pub enum Pending {
     Dictionary,
     /// Writing the columns of an Arrow table to one matrix.
     Stack,
+    /// Writing the offsets of the lists of an Arrow column. They are int64, or int32 where the target has no 64-bit types.
+    Offsets,
+    /// Padding the lists of an Arrow column to one length.
+    Pad,
+    /// Reading an Arrow stream, which a plan leaves unread because it can be read once.
+    Stream,
 }
 
 impl Reason {

@@ -17,7 +17,10 @@ pub(super) fn result_dtype(
     options: &ConvertOptions,
 ) -> Result<DType> {
     let dtype = match options.dtype {
-        DTypeRequest::Type(_) if source.pending == Some(Pending::Validity) => source.dtype,
+        _ if source.pending == Some(Pending::Offsets) && !target.keeps_64_bit => source.dtype.narrowed(),
+        DTypeRequest::Type(_) if matches!(source.pending, Some(Pending::Validity | Pending::Offsets)) => {
+            source.dtype
+        }
         DTypeRequest::Type(dtype) => dtype,
         DTypeRequest::Same => source.dtype,
         DTypeRequest::Default if !target.keeps_64_bit => source.dtype.narrowed(),

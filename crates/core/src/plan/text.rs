@@ -35,6 +35,9 @@ impl Reason {
             Reason::Pending(Pending::Nulls) => "fill",
             Reason::Pending(Pending::Dictionary) => "decode",
             Reason::Pending(Pending::Stack) => "stack",
+            Reason::Pending(Pending::Offsets) => "count",
+            Reason::Pending(Pending::Pad) => "pad",
+            Reason::Pending(Pending::Stream) => "read",
             Reason::Repacked => "repack",
             _ => "copy",
         }
@@ -90,6 +93,11 @@ impl Reason {
             Reason::Pending(Pending::Nulls) => "the nulls of the column are replaced by a value".into(),
             Reason::Pending(Pending::Dictionary) => "the column stores codes of a dictionary".into(),
             Reason::Pending(Pending::Stack) => "the columns are written to one matrix".into(),
+            Reason::Pending(Pending::Offsets) => "the offsets of the lists count from the first element".into(),
+            Reason::Pending(Pending::Pad) => "the lists of the column are padded to one length".into(),
+            Reason::Pending(Pending::Stream) => {
+                "a stream can be read once, so that the plan knows its types alone and counts 0 rows".into()
+            }
             Reason::OwnMemory => format!("{title} supports only memory that it allocated").into(),
             Reason::DropLock => {
                 format!("Paddle releases memory under a lock, and {title} releases it on its own threads: a share could deadlock")

@@ -9,6 +9,7 @@
 
 use crate::api::options::{self, ParsedKeywords};
 use crate::arrow;
+use crate::arrow::read::Purpose;
 use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
@@ -264,7 +265,7 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
         convert::convert_object(recognised, request)
             .or_else(|failure| retry_as_sparse(failure, sparse::SparseCall::To, x, framework, keywords))
     };
-    let resolved = arrow::read::resolve(x)?;
+    let resolved = arrow::read::resolve(x, Purpose::Conversion)?;
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     if let Some(given) = out {

@@ -7,6 +7,7 @@
 use crate::api::async_transfer::{Transfer, TransferState};
 use crate::api::options::{self, ParsedKeywords};
 use crate::arrow;
+use crate::arrow::read::Purpose;
 use crate::conversion::convert;
 use crate::conversion::fill_out;
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
@@ -113,7 +114,7 @@ pub(crate) fn to_async<'py>(
     let request = ConversionRequest { options, stream, ..ConversionRequest::new(target) };
     let (started_at, traced) = (Instant::now(), trace::is_tracing());
     let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
-    let resolved = arrow::read::resolve(x)?;
+    let resolved = arrow::read::resolve(x, Purpose::Conversion)?;
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     let container = match out {

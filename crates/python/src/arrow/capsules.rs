@@ -9,25 +9,82 @@ use tensorferry_arrow::abi::{ArrowArray, ArrowArrayStream, ArrowSchema};
 use tensorferry_arrow::{Array, ArrayStream, Field, Owned, Releasable};
 use tensorferry_core::ErrorKind;
 
+/// What an object exports.
+pub(super) enum Opened {
+    /// One array, and its type.
+    Array(Field, Array),
+    /// A stream of which nothing but the schema is read.
+    Stream(ArrayStream),
+}
+
+/// Calls the method of an object: `__arrow_c_array__` if it has one, otherwise `__arrow_c_stream__`.
+pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
+    if object.hasattr("__arrow_c_array__")? {
+        let (field, array) = read_array(object)?;
+        return Ok(Opened::Array(field, array));
+    }
+    let capsule = call(object, "__arrow_c_stream__")?;
+    let stream = take::<ArrowArrayStream>(object, &capsule, c"arrow_array_stream")?;
+    // The producer may run a query to know its types.
+    // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
+    let stream = object.py().detach(|| unsafe { ArrayStream::new(stream) });
+    Ok(Opened::Stream(stream?))
+}
+
+/// Whether an object is a stream: what has no length, and no array as a whole, is not there a second time.
+pub(super) fn can_be_read_once(object: &Bound<'_, PyAny>) -> Result<bool> {
+    Ok(!object.hasattr("__arrow_c_array__")? && !object.hasattr("__len__")?)
+}
+
+/// Reads the type of a stream, and nothing of the stream itself.
+pub(super) fn read_schema(object: &Bound<'_, PyAny>) -> Result<Field> {
+    const METHOD: &str = "__arrow_c_schema__";
+    let with_schema = if object.hasattr(METHOD)? {
+        object.clone()
+    } else {
+        match object.getattr_opt("schema")? {
+            Some(schema) if schema.hasattr(METHOD)? => schema,
+            _ => {
+                return Err(fail(
+                    ErrorKind::InvalidArgument,
+                    format!(
+                        "a stream of type {} does not tell its schema, and a plan does not read it",
+                        type_name(object)
+                    ),
+                    "plan one of its batches",
+                ));
+            }
+        }
+    };
+    let capsule = call(&with_schema, METHOD)?;
+    let schema = take::<ArrowSchema>(object, &capsule, c"arrow_schema")?;
+    // SAFETY: the interface requires of a producer what `from_schema` requires: pointers that are null or valid.
+    Ok(unsafe { Field::from_schema(&schema) }?)
+}
+
 /// Reads all chunks of an object, and the type that they have in common.
 pub(super) fn read(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
-    if object.hasattr("__arrow_c_array__")? {
-        return read_array(object);
-    }
-    let mut stream = open_stream(object)?;
+    let mut stream = match open(object)? {
+        Opened::Array(field, array) => return Ok((field, vec![array])),
+        Opened::Stream(stream) => stream,
+    };
     let py = object.py();
     let mut chunks = Vec::new();
     loop {
         // The producer may compute the next chunk.
         match py.detach(|| stream.next_array())? {
             Some(chunk) => chunks.push(chunk),
-            None => return Ok((stream.field().clone(), chunks)),
+            None => {
+                let field = stream.field().clone();
+                py.detach(|| drop(stream));
+                return Ok((field, chunks));
+            }
         }
         py.check_signals()?;
     }
 }
 
-fn read_array(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
+fn read_array(object: &Bound<'_, PyAny>) -> Result<(Field, Array)> {
     let capsules = call(object, "__arrow_c_array__")?;
     let Ok((schema, array)) = capsules.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
         return Err(not_capsules(object, "__arrow_c_array__"));
@@ -39,16 +96,8 @@ fn read_array(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
     unsafe {
         let field = Field::from_schema(&schema)?;
         let array = Array::new(array, &field)?;
-        Ok((field, vec![array]))
+        Ok((field, array))
     }
-}
-
-/// Opens the stream of an object. Nothing but its schema is read.
-pub(super) fn open_stream(object: &Bound<'_, PyAny>) -> Result<ArrayStream> {
-    let capsule = call(object, "__arrow_c_stream__")?;
-    let stream = take::<ArrowArrayStream>(object, &capsule, c"arrow_array_stream")?;
-    // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
-    Ok(unsafe { ArrayStream::new(stream) }?)
 }
 
 fn call<'py>(object: &Bound<'py, PyAny>, method: &str) -> Result<Bound<'py, PyAny>> {

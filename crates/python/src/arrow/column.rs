@@ -6,7 +6,12 @@ use crate::errors::{Result, fail};
 use crate::interpreter::owner::Owner;
 use crate::settings;
 use pyo3::prelude::*;
-use tensorferry_arrow::{Array, Encoding, MatrixColumn, write_matrix, write_validity, write_values};
+use std::slice;
+use tensorferry_arrow::{
+    Array, ArrayOwner, Encoding, MatrixColumn, PaddedLists, write_matrix, write_offsets, write_validity,
+    write_values,
+};
+use tensorferry_core::host::HostBlock;
 use tensorferry_core::pack::{CopyDestination, CopySource, convert};
 use tensorferry_core::plan::{Pending, SourceMutability};
 use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
@@ -17,6 +22,8 @@ pub(crate) struct ArrowColumn {
     pub(super) dtype: DType,
     pub(super) shape: Vec<i64>,
     pub(super) content: ColumnContent,
+    /// Whether the column is that of a stream that is planned and not read.
+    pub(super) is_unread: bool,
 }
 
 /// What a column is gathered from.
@@ -27,6 +34,10 @@ pub(super) enum ColumnContent {
     Validity(Vec<Array>),
     /// Several columns, as the columns of a matrix.
     Stack(Vec<ColumnValues>),
+    /// Where the lists of its chunks begin and end.
+    Offsets(Vec<Array>),
+    /// Lists whose elements are other content, padded to one length.
+    Padded { lists: PaddedLists, elements: Box<ColumnContent>, pad: Fill },
 }
 
 /// The chunks of a column.
@@ -36,14 +47,16 @@ pub(super) struct ColumnValues {
     pub(super) fill: Option<Fill>,
 }
 
-/// A number that replaces nulls.
-#[derive(Clone, Copy, Debug)]
+/// A number that replaces nulls, or pads lists.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fill {
     Integer(i128),
     Float(f64),
 }
 
 impl Fill {
+    pub(super) const ZERO: Self = Self::Integer(0);
+
     /// The number as one element of a type.
     pub(super) fn bytes(self, dtype: DType) -> tensorferry_core::Result<[u8; 16]> {
         let mut bytes = [0; 16];
@@ -90,6 +103,7 @@ impl ColumnValues {
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let column = object.cast::<ArrowColumn>().map_err(PyErr::from)?.get();
     let pending = match &column.content {
+        _ if column.is_unread => Pending::Stream,
         ColumnContent::Values(values) => {
             if let Some(tensor) = values.in_place()? {
                 // Arrow memory may be that of a NumPy array, which its owner writes.
@@ -97,8 +111,10 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             }
             values.pending()
         }
-        ColumnContent::Validity(_) => Pending::Validity,
         ColumnContent::Stack(_) => Pending::Stack,
+        ColumnContent::Offsets(_) => Pending::Offsets,
+        other if other.is_validity() => Pending::Validity,
+        _ => Pending::Pad,
     };
     let (device, dtype) = (Device::CPU, column.dtype);
     let layout = Layout::dense(dtype.size(), &column.shape)?;
@@ -115,45 +131,12 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
 impl ArrowColumn {
     /// The column in new host memory, as `dtype`.
     pub(crate) fn gather(&self, py: Python<'_>, dtype: DType) -> Result<Tensor<Owner>> {
-        let dtype = if matches!(self.content, ColumnContent::Validity(_)) { DType::Bool } else { dtype };
+        let dtype = if self.content.is_validity() { DType::Bool } else { dtype };
         let array = NewArray::new(dtype, &self.shape)?;
         let layout = Layout::dense(dtype.size(), &self.shape)?;
         let data = array.data::<u8>();
-        let work = || -> tensorferry_core::Result<()> {
-            let data = data.get();
-            let threads = settings::threads();
-            match &self.content {
-                ColumnContent::Values(values) => {
-                    let fill = values.fill.map(|fill| fill.bytes(dtype)).transpose()?;
-                    let fill = fill.as_ref().map(|bytes| &bytes[..dtype.size()]);
-                    let to = CopyDestination { data, dtype, layout: &layout };
-                    // SAFETY: `write_values` requires a destination of the layout that nothing else uses: the array is new. The fill
-                    // is an element of the type.
-                    unsafe { write_values(&values.chunks, &to, fill, threads) }
-                }
-                ColumnContent::Validity(chunks) => {
-                    // SAFETY: `write_validity` requires a byte for each element: the array has the shape of the column, and its type
-                    // is bool.
-                    unsafe { write_validity(chunks, data, threads) }
-                }
-                ColumnContent::Stack(columns) => {
-                    let fills =
-                        columns.iter().map(|column| column.fill.map(|fill| fill.bytes(dtype)).transpose());
-                    let fills = fills.collect::<tensorferry_core::Result<Vec<_>>>()?;
-                    let columns: Vec<MatrixColumn<'_>> = columns
-                        .iter()
-                        .zip(&fills)
-                        .map(|(column, fill)| MatrixColumn {
-                            chunks: &column.chunks,
-                            fill: fill.as_ref().map(|bytes| &bytes[..dtype.size()]),
-                        })
-                        .collect();
-                    // SAFETY: `write_matrix` requires an element for each row and column: the array has the shape of the matrix, and
-                    // is new.
-                    unsafe { write_matrix(&columns, dtype, data, threads) }
-                }
-            }
-        };
+        // SAFETY: `write` requires memory for the column: the array has its shape, and is new.
+        let work = || unsafe { self.content.write(dtype, &self.shape, data.get(), settings::threads()) };
         if layout.bytes() < DETACH_THRESHOLD_BYTES {
             work()?
         } else {
@@ -161,6 +144,119 @@ impl ArrowColumn {
         }
         // SAFETY: `tensor` requires that every element is written: the work has done so.
         Ok(unsafe { array.tensor() }?)
+    }
+}
+
+impl ColumnContent {
+    /// Whether the content is a mask, whose type is bool.
+    fn is_validity(&self) -> bool {
+        match self {
+            Self::Validity(_) => true,
+            Self::Padded { elements, .. } => elements.is_validity(),
+            _ => false,
+        }
+    }
+
+    /// Writes the column as a dense tensor.
+    ///
+    /// # Safety
+    /// At `data` a dense tensor of the type and the shape is writable and aligned for the type, nothing else uses it, and the
+    /// shape is that of the column. The type of validity is bool.
+    unsafe fn write(
+        &self,
+        dtype: DType,
+        shape: &[i64],
+        data: *mut u8,
+        threads: usize,
+    ) -> tensorferry_core::Result<()> {
+        match self {
+            Self::Values(values) => {
+                let fill = values.fill.map(|fill| fill.bytes(dtype)).transpose()?;
+                let fill = fill.as_ref().map(|bytes| &bytes[..dtype.size()]);
+                let layout = Layout::dense(dtype.size(), shape)?;
+                let to = CopyDestination { data, dtype, layout: &layout };
+                // SAFETY: `write_values` requires a destination of the layout that nothing else uses (the contract of `write`). The
+                // fill is an element of the type.
+                unsafe { write_values(&values.chunks, &to, fill, threads) }
+            }
+            // SAFETY: `write_validity` requires a byte for each element: the tensor is one of bool (the contract of `write`).
+            Self::Validity(chunks) => unsafe { write_validity(chunks, data, threads) },
+            Self::Stack(columns) => {
+                let fills =
+                    columns.iter().map(|column| column.fill.map(|fill| fill.bytes(dtype)).transpose());
+                let fills = fills.collect::<tensorferry_core::Result<Vec<_>>>()?;
+                let columns: Vec<MatrixColumn<'_>> = columns
+                    .iter()
+                    .zip(&fills)
+                    .map(|(column, fill)| MatrixColumn {
+                        chunks: &column.chunks,
+                        fill: fill.as_ref().map(|bytes| &bytes[..dtype.size()]),
+                    })
+                    .collect();
+                // SAFETY: `write_matrix` requires an element for each row and column: the tensor has the shape of the matrix (the
+                // contract of `write`).
+                unsafe { write_matrix(&columns, dtype, data, threads) }
+            }
+            Self::Offsets(chunks) => {
+                let count = shape.iter().product::<i64>() as usize;
+                // SAFETY: the tensor has `count` numbers of the type and is aligned for it (the contract of `write`).
+                unsafe {
+                    match dtype {
+                        DType::Int32 => {
+                            write_offsets(chunks, slice::from_raw_parts_mut(data.cast::<i32>(), count))
+                        }
+                        _ => write_offsets(chunks, slice::from_raw_parts_mut(data.cast::<i64>(), count)),
+                    }
+                }
+            }
+            Self::Padded { lists, elements, pad } => {
+                let axes = lists.shape().len();
+                let element_bytes = shape[axes..].iter().product::<i64>() as usize * dtype.size();
+                let pad = pad.bytes(dtype)?;
+                let elements = elements.dense(dtype, &shape[axes..], threads)?;
+                // SAFETY: `PaddedLists::write` requires the elements of all lists one after another, which `dense` returns, a pad of
+                // one number, and a tensor of the lists' shape (the contract of `write`).
+                unsafe { lists.write(elements.data(), element_bytes, &pad[..dtype.size()], data, threads) }
+            }
+        }
+    }
+
+    /// The elements of lists one after another: in their own memory, if it is so already, or in new memory.
+    fn dense(&self, dtype: DType, row_shape: &[i64], threads: usize) -> tensorferry_core::Result<Elements> {
+        if let Self::Values(ColumnValues { chunks, fill: None }) = self
+            && let [chunk] = &chunks[..]
+            && let Some(tensor) = chunk.as_tensor()?
+            && tensor.dtype() == dtype
+            && tensor.layout().is_dense()
+        {
+            return Ok(Elements::InPlace(tensor));
+        }
+        let rows = match self {
+            Self::Values(ColumnValues { chunks, .. }) | Self::Validity(chunks) => {
+                chunks.iter().map(Array::len).sum::<usize>()
+            }
+            _ => 0,
+        };
+        let shape = [&[rows as i64], row_shape].concat();
+        let block = HostBlock::new(Layout::dense(dtype.size(), &shape)?.bytes())?;
+        // SAFETY: the block is new, has the bytes of such a tensor, and is aligned for every type.
+        unsafe { self.write(dtype, &shape, block.data(), threads)? };
+        Ok(Elements::Copied(block))
+    }
+}
+
+/// The elements of lists, one after another.
+enum Elements {
+    InPlace(Tensor<ArrayOwner>),
+    Copied(HostBlock),
+}
+
+impl Elements {
+    fn data(&self) -> *const u8 {
+        match self {
+            Self::InPlace(tensor) => tensor.data().cast_const(),
+            Self::Copied(block) => block.data().cast_const(),
+        }
     }
 }
 

@@ -26,10 +26,18 @@ pub(crate) struct ExportedColumn(ColumnExport<ExportOwner>);
 #[pyclass(frozen, module = "tensorferry._native", name = "_ExportedTable")]
 pub(crate) struct ExportedTable(Arc<TableExport<ExportOwner>>);
 
-/// Exports a tensor.
+/// Exports a tensor. Rows are null where a bit of `validity` is zero.
 #[pyfunction]
-pub(crate) fn _arrow_export_column(x: &Bound<'_, PyAny>) -> Result<ExportedColumn> {
-    Ok(ExportedColumn(column("", x)?))
+#[pyo3(signature = (x, validity=None))]
+pub(crate) fn _arrow_export_column(
+    x: &Bound<'_, PyAny>,
+    validity: Option<&Bound<'_, PyAny>>,
+) -> Result<ExportedColumn> {
+    let exported = column("", x)?;
+    Ok(ExportedColumn(match validity {
+        Some(bits) => exported.with_validity(shared_tensor(bits)?)?,
+        None => exported,
+    }))
 }
 
 /// Exports several tensors, by name.
@@ -43,10 +51,13 @@ pub(crate) fn _arrow_export_table(columns: Vec<(String, Bound<'_, PyAny>)>) -> R
 }
 
 fn column(name: &str, x: &Bound<'_, PyAny>) -> Result<ColumnExport<ExportOwner>> {
+    Ok(ColumnExport::new(name, shared_tensor(x)?)?)
+}
+
+fn shared_tensor(x: &Bound<'_, PyAny>) -> Result<Tensor<Arc<ExportOwner>>> {
     let tensor = dense_tensor(x)?;
     // SAFETY: `map_owner` requires an owner that keeps the memory alive: the new one holds the first.
-    let tensor = unsafe { tensor.map_owner(|owner| Arc::new(Mutex::new(owner))) };
-    Ok(ColumnExport::new(name, tensor)?)
+    Ok(unsafe { tensor.map_owner(|owner| Arc::new(Mutex::new(owner))) })
 }
 
 /// The memory of a tensor, or a dense copy of it.

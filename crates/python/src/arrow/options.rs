@@ -1,5 +1,7 @@
 //! The options of `ferry.arrow.to`.
 
+use super::column::Fill;
+use crate::api::options;
 use crate::errors::{Result, describe_argument, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -14,69 +16,114 @@ pub(super) enum Nulls {
     Mask,
     /// They become NaN.
     Nan,
-    /// They become this integer.
-    Integer(i128),
     /// They become this number.
-    Float(f64),
+    Number(Fill),
 }
 
 /// What happens to lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Ragged {
     /// They are an error.
     Error,
-    /// Lists of one length are an axis.
-    Dense,
+    /// They are an axis: lists of one length, or lists that this number pads to one length.
+    Dense(Option<Fill>),
+    /// Their elements and the offsets of the lists are returned.
+    Offsets,
 }
 
 /// The options of one call.
+#[pyclass(frozen, module = "tensorferry._native", name = "_ArrowOptions")]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ArrowOptions {
+pub(crate) struct ArrowOptions {
     pub(super) nulls: Nulls,
     pub(super) ragged: Ragged,
     /// Whether dictionaries are decoded. Otherwise their codes are returned.
+    #[pyo3(get)]
     pub(super) is_decoded: bool,
     /// Whether times are returned as integers. Otherwise they are an error.
+    #[pyo3(get)]
     pub(super) has_times: bool,
     /// The element type of the results, if the caller named one.
     pub(super) dtype: Option<DType>,
+    /// Whether the columns are those of a stream that is planned and not read. They have no rows.
+    pub(super) is_unread: bool,
 }
 
 impl ArrowOptions {
     /// What `ferry.to` does.
-    pub(super) const DEFAULT: Self =
-        Self { nulls: Nulls::Error, ragged: Ragged::Error, is_decoded: true, has_times: false, dtype: None };
+    pub(super) const DEFAULT: Self = Self {
+        nulls: Nulls::Error,
+        ragged: Ragged::Error,
+        is_decoded: true,
+        has_times: false,
+        dtype: None,
+        is_unread: false,
+    };
+}
 
+#[pymethods]
+impl ArrowOptions {
     /// Parses the arguments of `ferry.arrow.to`.
-    pub(super) fn parse(
+    #[new]
+    #[pyo3(signature = (*, nulls, ragged, pad, dictionary, temporal, dtype))]
+    fn new(
         nulls: &Bound<'_, PyAny>,
-        ragged: &str,
-        dictionary: &str,
-        temporal: &str,
+        ragged: &Bound<'_, PyAny>,
+        pad: Option<&Bound<'_, PyAny>>,
+        dictionary: &Bound<'_, PyAny>,
+        temporal: &Bound<'_, PyAny>,
+        dtype: Option<&Bound<'_, PyAny>>,
     ) -> Result<Self> {
-        let invalid = |name: &str, given: &str, known: &str| {
-            fail(ErrorKind::InvalidArgument, format!("{name} is \"{given}\""), format!("pass {known}"))
-        };
+        let pad = pad.map(parse_pad).transpose()?;
+        let ragged = choose(
+            "ragged",
+            ragged,
+            &[
+                ("error", Ragged::Error),
+                ("dense", Ragged::Dense(pad)),
+                ("offsets", Ragged::Offsets),
+                // The caller makes the framework's own ragged tensors of the offsets.
+                ("native", Ragged::Offsets),
+            ],
+        )?;
+        if pad.is_some() && !matches!(ragged, Ragged::Dense(_)) {
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                "pad is given, and ragged is not \"dense\"",
+                "pass ragged=\"dense\" with pad, or leave out pad",
+            ));
+        }
         Ok(Self {
             nulls: parse_nulls(nulls)?,
-            ragged: match ragged {
-                "error" => Ragged::Error,
-                "dense" => Ragged::Dense,
-                other => return Err(invalid("ragged", other, "\"error\" or \"dense\"")),
-            },
-            is_decoded: match dictionary {
-                "decode" => true,
-                "codes" => false,
-                other => return Err(invalid("dictionary", other, "\"decode\" or \"codes\"")),
-            },
-            has_times: match temporal {
-                "error" => false,
-                "integer" => true,
-                other => return Err(invalid("temporal", other, "\"error\" or \"integer\"")),
-            },
-            dtype: None,
+            ragged,
+            is_decoded: choose("dictionary", dictionary, &[("decode", true), ("codes", false)])?,
+            has_times: choose("temporal", temporal, &[("error", false), ("integer", true)])?,
+            dtype: options::requested_dtype(dtype)?,
+            is_unread: false,
         })
     }
+
+    /// Whether a mask is returned beside the values.
+    #[getter]
+    fn has_mask(&self) -> bool {
+        self.nulls == Nulls::Mask
+    }
+}
+
+/// The choice that an argument names.
+fn choose<T: Copy>(option: &str, given: &Bound<'_, PyAny>, known: &[(&str, T)]) -> Result<T> {
+    let text = given.extract::<String>().ok();
+    let found = known.iter().find(|(name, _)| text.as_deref() == Some(name));
+    found.map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<String> = known.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+        let (last, others) =
+            names.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
+        fail(
+            ErrorKind::InvalidArgument,
+            format!("{option} is {}", describe_argument(given)),
+            format!("pass {} or {last}", others.join(", ")),
+        )
+    })
 }
 
 fn parse_nulls(given: &Bound<'_, PyAny>) -> Result<Nulls> {
@@ -95,7 +142,17 @@ fn parse_nulls(given: &Bound<'_, PyAny>) -> Result<Nulls> {
             _ => Err(invalid()),
         };
     }
-    // Numbers of NumPy too.
-    let integer = given.extract().map(Nulls::Integer);
-    integer.or_else(|_| given.extract().map(Nulls::Float)).map_err(|_: PyErr| invalid())
+    parse_number(given).map(Nulls::Number).ok_or_else(invalid)
+}
+
+fn parse_pad(given: &Bound<'_, PyAny>) -> Result<Fill> {
+    parse_number(given).ok_or_else(|| {
+        let fact = format!("pad is {}", describe_argument(given));
+        fail(ErrorKind::InvalidArgument, fact, "pass a number")
+    })
+}
+
+/// A number of Python or of NumPy.
+fn parse_number(given: &Bound<'_, PyAny>) -> Option<Fill> {
+    given.extract().map(Fill::Integer).or_else(|_| given.extract().map(Fill::Float)).ok()
 }

@@ -3,63 +3,127 @@
 use super::capsules;
 use super::column::{ArrowColumn, ColumnContent, ColumnValues, Fill, different_types};
 use super::options::{ArrowOptions, Nulls, Ragged};
-use crate::api::options;
 use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, type_name};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tensorferry_arrow::{Array, Column, Field, count_nulls, dense_lists};
+use tensorferry_arrow::{Array, Column, Field, PaddedLists, count_nulls, dense_lists, list_elements};
 use tensorferry_core::dtype::DTypeKind;
 use tensorferry_core::plan::count_noun;
 use tensorferry_core::{DType, ErrorKind};
 
-/// The columns of an object with the Arrow C data interface; `None` for other objects.
-pub(crate) fn resolve<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+/// The columns of an object as `ferry.to` would convert them; None for an object that is neither a column nor a table.
+#[pyfunction]
+pub(crate) fn _arrow_columns<'py>(x: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+    resolve(x, Purpose::Conversion)
+}
+
+/// What columns are read for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Purpose {
+    Conversion,
+    /// A stream that can be read once is left unread.
+    Plan,
+}
+
+/// The columns of an object with the Arrow C data interface, or of pandas; `None` for other objects.
+pub(crate) fn resolve<'py>(
+    object: &Bound<'py, PyAny>,
+    purpose: Purpose,
+) -> Result<Option<Bound<'py, PyAny>>> {
     match recognise(object)?.kind() {
-        Recognised::Arrow => columns(object).map(Some),
+        Recognised::Arrow | Recognised::Pandas => columns(object, purpose).map(Some),
         _ => Ok(None),
     }
 }
 
 /// A column, or a dict of the columns of a table, as `ferry.to` converts them.
-pub(crate) fn columns<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    let (field, chunks) = capsules::read(object)?;
-    build(object.py(), &field, chunks, &ArrowOptions::DEFAULT)
+pub(crate) fn columns<'py>(object: &Bound<'py, PyAny>, purpose: Purpose) -> Result<Bound<'py, PyAny>> {
+    if recognise(object)?.kind() == Recognised::Pandas {
+        let reader = object.py().import("tensorferry.arrow.pandas_columns")?;
+        return Ok(reader.call_method1("read", (object, ArrowOptions::DEFAULT))?);
+    }
+    read_for(object, purpose, &Selection::ALL, &ArrowOptions::DEFAULT)
 }
 
-/// Reads a column, or a dict of columns, for `ferry.arrow.to`.
+/// Reads the selected columns of an object with the Arrow C data interface.
+fn read_for<'py>(
+    object: &Bound<'py, PyAny>,
+    purpose: Purpose,
+    selection: &Selection,
+    options: &ArrowOptions,
+) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    if purpose == Purpose::Plan && capsules::can_be_read_once(object)? {
+        let field = capsules::read_schema(object)?;
+        return selection.build(py, &field, Vec::new(), &ArrowOptions { is_unread: true, ..*options });
+    }
+    let (field, chunks) = capsules::read(object)?;
+    selection.build(py, &field, chunks, options)
+}
+
+/// Reads a column, or a dict of columns, for `ferry.arrow.to` or its plan. Errors name the column `name`, if x is one of several.
 #[pyfunction]
-#[pyo3(signature = (x, *, columns, stack, nulls, ragged, dictionary, temporal, dtype))]
-#[expect(clippy::too_many_arguments, reason = "the options of ferry.arrow.to")]
+#[pyo3(signature = (x, options, *, columns=None, stack=false, plan=false, name=None))]
 pub(crate) fn _arrow_read<'py>(
     x: &Bound<'py, PyAny>,
+    options: &ArrowOptions,
     columns: Option<Vec<String>>,
     stack: bool,
-    nulls: &Bound<'py, PyAny>,
-    ragged: &str,
-    dictionary: &str,
-    temporal: &str,
-    dtype: Option<&Bound<'py, PyAny>>,
+    plan: bool,
+    name: Option<String>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut options = ArrowOptions::parse(nulls, ragged, dictionary, temporal)?;
-    options.dtype = options::requested_dtype(dtype)?;
-    if recognise(x)?.kind() != Recognised::Arrow {
-        return Err(not_arrow(x));
-    }
-    let (field, chunks) = capsules::read(x)?;
-    let (field, chunks) = match columns {
-        Some(names) => select(field, chunks, &names)?,
-        None => (field, chunks),
+    let read = || {
+        if recognise(x)?.kind() != Recognised::Arrow {
+            return Err(not_arrow(x));
+        }
+        let purpose = if plan { Purpose::Plan } else { Purpose::Conversion };
+        read_for(x, purpose, &Selection { columns, is_stacked: stack }, options)
     };
-    match stack {
-        true => build_matrix(x.py(), &field, chunks, &options),
-        false => build(x.py(), &field, chunks, &options),
+    read().map_err(|failure| match &name {
+        Some(name) => failure.within(&format!("column '{name}'")),
+        None => failure,
+    })
+}
+
+/// Which columns of a table are returned, and in which form.
+pub(super) struct Selection {
+    /// Their names; all columns without names.
+    pub(super) columns: Option<Vec<String>>,
+    /// Whether they are one matrix.
+    pub(super) is_stacked: bool,
+}
+
+impl Selection {
+    /// All columns, one by one.
+    const ALL: Self = Self { columns: None, is_stacked: false };
+
+    /// A column, a dict of columns, or a matrix, as an object that `to` converts.
+    pub(super) fn build<'py>(
+        &self,
+        py: Python<'py>,
+        field: &Field,
+        chunks: Vec<Array>,
+        options: &ArrowOptions,
+    ) -> Result<Bound<'py, PyAny>> {
+        let selected = match &self.columns {
+            Some(names) => Some(select(field, &chunks, names)?),
+            None => None,
+        };
+        let (field, chunks) = match &selected {
+            Some((field, chunks)) => (field, chunks.clone()),
+            None => (field, chunks),
+        };
+        match self.is_stacked {
+            true => build_matrix(py, field, chunks, options),
+            false => build(py, field, chunks, options),
+        }
     }
 }
 
 /// The error for an object without the interface, or whose interface is not used.
-fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
+pub(super) fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
     let has = |name: &str| x.hasattr(name).unwrap_or(false);
     let (fact, hint) = if has("__arrow_c_array__") || has("__arrow_c_stream__") {
         (
@@ -81,7 +145,7 @@ fn column_chunks(chunks: &[Array], index: usize) -> Vec<Array> {
 }
 
 /// A table with some of its columns.
-fn select(field: Field, chunks: Vec<Array>, names: &[String]) -> Result<(Field, Vec<Array>)> {
+fn select(field: &Field, chunks: &[Array], names: &[String]) -> Result<(Field, Vec<Array>)> {
     let Column::Structs(fields) = &field.column else {
         return Err(fail(
             ErrorKind::InvalidArgument,
@@ -115,7 +179,7 @@ fn select(field: Field, chunks: Vec<Array>, names: &[String]) -> Result<(Field, 
     }
     let chosen = positions.iter().map(|&position| fields[position].clone()).collect();
     let chunks = chunks.iter().map(|chunk| chunk.with_columns(&positions)).collect();
-    Ok((Field { name: field.name, column: Column::Structs(chosen) }, chunks))
+    Ok((Field { name: field.name.clone(), column: Column::Structs(chosen) }, chunks))
 }
 
 fn two_columns(name: &str) -> Failure {
@@ -141,17 +205,21 @@ fn build<'py>(
     chunks: Vec<Array>,
     options: &ArrowOptions,
 ) -> Result<Bound<'py, PyAny>> {
-    let Column::Structs(fields) = &field.column else {
-        let (dtype, shape, values) = prepare(field, chunks, options)?;
-        let new = |content: ColumnContent, dtype: DType| {
-            Bound::new(py, ArrowColumn { dtype, shape: shape.clone(), content }).map(Bound::into_any)
-        };
-        if options.nulls != Nulls::Mask {
-            return Ok(new(ColumnContent::Values(values), dtype)?);
+    let fields = match &field.column {
+        Column::Structs(fields) => fields,
+        Column::Lists { child, .. } if options.ragged == Ragged::Offsets => {
+            let values = build(py, child, list_elements(&chunks)?, options)?;
+            let lists = chunks.iter().map(Array::len).sum::<usize>() as i64;
+            let content = ColumnContent::Offsets(chunks);
+            let offsets = ArrowColumn {
+                dtype: DType::Int64,
+                shape: vec![lists + 1],
+                content,
+                is_unread: options.is_unread,
+            };
+            return Ok(PyTuple::new(py, [values, Bound::new(py, offsets)?.into_any()])?.into_any());
         }
-        let mask = new(ColumnContent::Validity(values.chunks.clone()), DType::Bool)?;
-        let values = new(ColumnContent::Values(values), dtype)?;
-        return Ok(PyTuple::new(py, [values, mask])?.into_any());
+        _ => return build_column(py, field, chunks, options),
     };
     check_no_null_structs(&chunks)?;
     let columns = PyDict::new(py);
@@ -164,6 +232,34 @@ fn build<'py>(
         columns.set_item(&field.name, column)?;
     }
     Ok(columns.into_any())
+}
+
+/// A column that is one tensor, or values and a mask.
+fn build_column<'py>(
+    py: Python<'py>,
+    field: &Field,
+    chunks: Vec<Array>,
+    options: &ArrowOptions,
+) -> Result<Bound<'py, PyAny>> {
+    let Prepared { dtype, shape, values, padding } = prepare(field, chunks, options)?;
+    let new = |content: ColumnContent, dtype: DType, pad: Fill| {
+        let content = match &padding {
+            Some((lists, _)) => {
+                ColumnContent::Padded { lists: lists.clone(), elements: Box::new(content), pad }
+            }
+            None => content,
+        };
+        Bound::new(py, ArrowColumn { dtype, shape: shape.clone(), content, is_unread: options.is_unread })
+            .map(Bound::into_any)
+    };
+    let pad = padding.as_ref().map_or(Fill::ZERO, |(_, pad)| *pad);
+    if options.nulls != Nulls::Mask {
+        return Ok(new(ColumnContent::Values(values), dtype, pad)?);
+    }
+    // Padding counts as not valid.
+    let mask = new(ColumnContent::Validity(values.chunks.clone()), DType::Bool, Fill::ZERO)?;
+    let values = new(ColumnContent::Values(values), dtype, pad)?;
+    Ok(PyTuple::new(py, [values, mask])?.into_any())
 }
 
 /// The columns of a table as one matrix.
@@ -187,7 +283,7 @@ fn build_matrix<'py>(
     let mut common: Option<DType> = None;
     for (index, field) in fields.iter().enumerate() {
         let prepared = prepare(field, column_chunks(&chunks, index), options);
-        let (dtype, shape, values) = prepared.map_err(|failure| at_column(failure, field))?;
+        let Prepared { dtype, shape, values, .. } = prepared.map_err(|failure| at_column(failure, field))?;
         if shape.len() != 1 {
             let fact = format!("column '{}' has rows of shape {:?}", field.name, &shape[1..]);
             return Err(invalid(fact, "leave the column out, or leave out stack"));
@@ -206,7 +302,8 @@ fn build_matrix<'py>(
     let shape = vec![rows, columns.len() as i64];
     // Columns of different types have the type of the result in common.
     let dtype = options.dtype.unwrap_or(dtype);
-    let matrix = ArrowColumn { dtype, shape, content: ColumnContent::Stack(columns) };
+    let matrix =
+        ArrowColumn { dtype, shape, content: ColumnContent::Stack(columns), is_unread: options.is_unread };
     Ok(Bound::new(py, matrix)?.into_any())
 }
 
@@ -214,23 +311,36 @@ fn at_column(failure: Failure, field: &Field) -> Failure {
     failure.within(&format!("column '{}'", field.name))
 }
 
-/// The element type and the shape of a column, and its chunks with what nulls become.
-fn prepare(
-    field: &Field,
-    chunks: Vec<Array>,
-    options: &ArrowOptions,
-) -> Result<(DType, Vec<i64>, ColumnValues)> {
+/// A column whose type has a tensor.
+struct Prepared {
+    dtype: DType,
+    shape: Vec<i64>,
+    /// The chunks with what nulls become.
+    values: ColumnValues,
+    /// The lists whose elements the values are, and the number that pads them.
+    padding: Option<(PaddedLists, Fill)>,
+}
+
+fn prepare(field: &Field, chunks: Vec<Array>, options: &ArrowOptions) -> Result<Prepared> {
     let unsupported =
         |fact: &str, hint: &'static str| Err(fail(ErrorKind::UnsupportedDType, fact.to_owned(), hint));
-    let (field, chunks) = match options.ragged {
-        Ragged::Dense => dense_lists(field, chunks)?,
-        Ragged::Error => (field.clone(), chunks),
+    let padded = match options.ragged {
+        Ragged::Dense(Some(pad)) => PaddedLists::new(field, &chunks)?.map(|lists| (lists, pad)),
+        _ => None,
+    };
+    let (field, chunks, padding) = match padded {
+        Some(((lists, field, elements), pad)) => (field, elements, Some((lists, pad))),
+        None if matches!(options.ragged, Ragged::Dense(_)) => {
+            let (field, chunks) = dense_lists(field, chunks)?;
+            (field, chunks, None)
+        }
+        None => (field.clone(), chunks, None),
     };
     let (field, chunks) = match &field.base().column {
         Column::Lists { .. } => {
             return unsupported(
                 "a column of lists has no tensor",
-                "pass ragged=\"dense\" to ferry.arrow.to if all lists have one length",
+                "pass ragged= to ferry.arrow.to: \"dense\" for lists of one length, with pad= for others, or \"offsets\"",
             );
         }
         Column::Dictionary { codes, .. } if !options.is_decoded => {
@@ -269,8 +379,13 @@ fn prepare(
         });
     };
     let rows = chunks.iter().map(Array::len).sum::<usize>() as i64;
-    let shape = [vec![rows], field.row_shape()].concat();
-    let fill = fill_for(&chunks, options.dtype.unwrap_or(dtype), options.nulls)?;
+    let leading = padding.as_ref().map_or_else(|| vec![rows], |(lists, _)| lists.shape());
+    let shape = [leading, field.row_shape()].concat();
+    let result = options.dtype.unwrap_or(dtype);
+    let fill = fill_for(&chunks, result, options.nulls)?;
+    if let Some((_, pad)) = padding {
+        check_number("pad", pad, result)?;
+    }
     // Empty chunks would make one chunk look like several.
     let mut chunks = chunks;
     if chunks.len() > 1 {
@@ -278,7 +393,7 @@ fn prepare(
         let mut is_first = true;
         chunks.retain(|chunk| if has_rows { !chunk.is_empty() } else { std::mem::take(&mut is_first) });
     }
-    Ok((dtype, shape, ColumnValues { chunks, fill }))
+    Ok(Prepared { dtype, shape, values: ColumnValues { chunks, fill }, padding })
 }
 
 /// What nulls become in a result of this type; `None` for a column without nulls, or if a mask says which they are.
@@ -296,10 +411,9 @@ fn fill_for(chunks: &[Array], dtype: DType, nulls: Nulls) -> Result<Option<Fill>
                 )),
             };
         }
-        Nulls::Error => Fill::Integer(0),
+        Nulls::Error => Fill::ZERO,
         Nulls::Nan => Fill::Float(f64::NAN),
-        Nulls::Integer(number) => Fill::Integer(number),
-        Nulls::Float(number) => Fill::Float(number),
+        Nulls::Number(number) => number,
     };
     match count_nulls(chunks)? {
         0 => Ok(None),
@@ -308,25 +422,28 @@ fn fill_for(chunks: &[Array], dtype: DType, nulls: Nulls) -> Result<Option<Fill>
             format!("the column has {}", count_noun(count, "null")),
             "pass nulls= to ferry.arrow.to: \"mask\", a number, or \"nan\"",
         )),
-        _ => check_fill(fill, dtype).map(Some),
+        _ => {
+            check_number("nulls", fill, dtype)?;
+            Ok(Some(fill))
+        }
     }
 }
 
 /// Checks that the type has the number.
-fn check_fill(fill: Fill, dtype: DType) -> Result<Fill> {
+fn check_number(option: &str, number: Fill, dtype: DType) -> Result<()> {
     let is_float = matches!(dtype.kind(), DTypeKind::Float | DTypeKind::Complex);
-    let fits = match (fill, dtype.integer_range()) {
+    let fits = match (number, dtype.integer_range()) {
         _ if is_float => true,
         (Fill::Integer(number), Some((least, most))) => (least..=most).contains(&number),
         _ => false,
     };
     match fits {
-        true => Ok(fill),
+        true => Ok(()),
         false => Err(fail(
             ErrorKind::InvalidArgument,
             format!(
-                "nulls is {}, which {dtype} does not have",
-                match fill {
+                "{option} is {}, which {dtype} does not have",
+                match number {
                     Fill::Integer(number) => number.to_string(),
                     Fill::Float(number) => format!("{number:?}"),
                 }

@@ -36,6 +36,8 @@ pub(crate) enum Recognised {
     Protocol,
     /// A type with the Arrow C data interface: a column or a table.
     Arrow,
+    /// A column or a table of pandas.
+    Pandas,
     /// A column that was read through the Arrow C data interface.
     ArrowColumn,
     /// Any other type. The object itself may still have a protocol, or be a node of a tree.

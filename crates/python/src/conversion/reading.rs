@@ -30,9 +30,11 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
             let (fact, hint) = refusal.fact_and_hint();
             Err(fail(ErrorKind::NotATensor, fact, hint))
         }
-        Recognised::Tensor(..) | Recognised::Leaf | Recognised::Container(_) | Recognised::Arrow => {
-            Err(not_a_tensor(object))
-        }
+        Recognised::Tensor(..)
+        | Recognised::Leaf
+        | Recognised::Container(_)
+        | Recognised::Arrow
+        | Recognised::Pandas => Err(not_a_tensor(object)),
     }
 }
 

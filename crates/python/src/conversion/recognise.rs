@@ -84,21 +84,23 @@ fn class<'py>(py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, 
     Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?)
 }
 
-/// Modules whose Arrow C data interface is not used: that of pandas turns NaN into null and the index into a column, and that of
-/// xarray makes a table of an array and its coordinates.
-const OTHER_ARROW_MODULES: [&str; 2] = ["pandas", "xarray"];
-
-/// Whether objects of the type export columns or tables through the Arrow C data interface.
-fn has_arrow_interface(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+/// The kind of a type with the Arrow C data interface; `None` without one.
+///
+/// That of pandas is not used, because it turns NaN into null and the index into a column: pandas is read through its own API. That
+/// of xarray makes a table of an array and its coordinates.
+fn by_arrow_interface(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
     for class in kind.mro().iter() {
         let own = class.getattr("__dict__")?;
         if own.contains("__arrow_c_array__")? || own.contains("__arrow_c_stream__")? {
             let module = class.getattr("__module__")?.extract::<String>().unwrap_or_default();
-            let root = module.split('.').next().unwrap_or_default();
-            return Ok(!OTHER_ARROW_MODULES.contains(&root));
+            return Ok(match module.split('.').next() {
+                Some("pandas") => Some(Recognised::Pandas),
+                Some("xarray") => None,
+                _ => Some(Recognised::Arrow),
+            });
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// The kind by builtin bases and protocols.
@@ -131,8 +133,8 @@ fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     if is(&py.get_type::<ArrowColumn>())? {
         return Ok(Recognised::ArrowColumn);
     }
-    if has_arrow_interface(kind)? {
-        return Ok(Recognised::Arrow);
+    if let Some(recognised) = by_arrow_interface(kind)? {
+        return Ok(recognised);
     }
     if crate::protocols::reader::has_dlpack(kind)? {
         return Ok(Recognised::Protocol);

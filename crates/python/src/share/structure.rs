@@ -1,6 +1,7 @@
 //! Encoding of Python trees as `TreeStructure`, which a producer sends to consumers, and decoding.
 
 use crate::arrow;
+use crate::arrow::read::Purpose;
 use crate::conversion::object_kinds::{Container, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
@@ -33,7 +34,7 @@ pub(super) fn encode_tree<'py, 'a>(
     object: &Bound<'py, PyAny>,
     publish_tensor: &'a mut PublishTensor<'py, 'a>,
 ) -> Result<TreeStructure> {
-    let resolved = arrow::read::resolve(object)?;
+    let resolved = arrow::read::resolve(object, Purpose::Conversion)?;
     let object = resolved.as_ref().unwrap_or(object);
     let recognised = recognise(object)?;
     let is_tree = matches!(recognised.kind(), Recognised::Container(_) | Recognised::Leaf)
@@ -68,7 +69,9 @@ impl<'py> TreeEncoder<'py, '_> {
         let object = recognised.object();
         match recognised.kind() {
             Recognised::Container(container) => self.encode_container(object, container),
-            Recognised::Arrow => self.encode_node(recognise(&arrow::read::columns(object)?)?),
+            Recognised::Arrow | Recognised::Pandas => {
+                self.encode_node(recognise(&arrow::read::columns(object, Purpose::Conversion)?)?)
+            }
             Recognised::Leaf | Recognised::Bytes => encode_value(object),
             Recognised::Unknown if !has_tensor_protocol(object)? => encode_value(object),
             kind if is_scalar(kind) => encode_scalar(recognised),

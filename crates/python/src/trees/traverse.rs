@@ -5,6 +5,7 @@
 //! once.
 
 use crate::arrow;
+use crate::arrow::read::Purpose;
 use crate::conversion::object_kinds::{Container, Form, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
@@ -182,7 +183,9 @@ impl<'py, 'a> Walk<'py, 'a> {
         }
         let result = match kind {
             Recognised::Container(container) => self.node(object, container)?,
-            Recognised::Arrow => self.object(&arrow::read::columns(object)?)?,
+            Recognised::Arrow | Recognised::Pandas => {
+                self.object(&arrow::read::columns(object, self.purpose())?)?
+            }
             Recognised::Unknown if !has_tensor_protocol(object)? => match self.registered(object)? {
                 Some(result) => result,
                 None => return Ok(self.keep_leaf(object)),
@@ -197,6 +200,11 @@ impl<'py, 'a> Walk<'py, 'a> {
         self.try_reserve_results(1)?;
         self.results.insert(object.as_ptr() as usize, (object.clone(), result.clone()));
         Ok(result)
+    }
+
+    /// What tables are read for.
+    fn purpose(&self) -> Purpose {
+        if self.rebuild { Purpose::Conversion } else { Purpose::Plan }
     }
 
     /// Reserves memory for more results.

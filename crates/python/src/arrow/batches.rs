@@ -1,0 +1,194 @@
+//! `ferry.arrow.batches`: batches of rows across the borders of chunks.
+
+use super::capsules;
+use super::options::ArrowOptions;
+use super::read::{Selection, not_arrow};
+use crate::conversion::object_kinds::Recognised;
+use crate::conversion::recognise::recognise;
+use crate::errors::{Result, fail, type_name};
+use pyo3::prelude::*;
+use pyo3::types::PyIterator;
+use std::collections::VecDeque;
+use tensorferry_arrow::{Array, ArrayStream, Field};
+use tensorferry_core::ErrorKind;
+
+/// An iterator of batches. It holds the chunks of one batch at most, and those that the producer delivered with them.
+#[pyclass(module = "tensorferry._native", name = "_ArrowBatches")]
+pub(crate) struct ArrowBatches {
+    rows: usize,
+    drops_last: bool,
+    options: ArrowOptions,
+    selection: Selection,
+    source: Chunks,
+    /// The type of the chunks, once the first one was read.
+    field: Option<Field>,
+    /// Chunks, or the rest of one, that belong to the next batches.
+    waiting: VecDeque<Array>,
+    waiting_rows: usize,
+    /// The chunks of the last batch. They are released without the GIL, because a producer may wait for a thread that needs it.
+    previous: Vec<Array>,
+}
+
+/// Where the next chunk comes from.
+enum Chunks {
+    /// From a stream, and then from the next object of an iterator.
+    Stream(ArrayStream, Option<Py<PyIterator>>),
+    /// From the next object of an iterator.
+    Objects(Py<PyIterator>),
+    /// The source is at its end.
+    End,
+}
+
+/// Makes batches of the rows of a column or a table, or of an iterable of them.
+#[pyfunction]
+#[pyo3(signature = (x, rows, options, *, columns, stack, drop_last))]
+pub(crate) fn _arrow_batches(
+    x: &Bound<'_, PyAny>,
+    rows: usize,
+    options: &ArrowOptions,
+    columns: Option<Vec<String>>,
+    stack: bool,
+    drop_last: bool,
+) -> Result<ArrowBatches> {
+    let selection = Selection { columns, is_stacked: stack };
+    let mut batches = ArrowBatches {
+        rows,
+        drops_last: drop_last,
+        options: *options,
+        selection,
+        source: Chunks::End,
+        field: None,
+        waiting: VecDeque::new(),
+        waiting_rows: 0,
+        previous: Vec::new(),
+    };
+    match recognise(x)?.kind() {
+        Recognised::Arrow => batches.open(x, None)?,
+        _ => match x.try_iter() {
+            Ok(iterator) => batches.source = Chunks::Objects(iterator.unbind()),
+            Err(_) => return Err(not_arrow(x)),
+        },
+    }
+    Ok(batches)
+}
+
+#[pymethods]
+impl ArrowBatches {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
+        let previous = std::mem::take(&mut self.previous);
+        py.detach(|| drop(previous));
+        while self.waiting_rows < self.rows && self.read_more(py)? {
+            py.check_signals()?;
+        }
+        let rows = self.waiting_rows.min(self.rows);
+        let Some(field) = self.field.clone() else { return Ok(None) };
+        if rows == 0 || (rows < self.rows && self.drops_last) {
+            return Ok(None);
+        }
+        let chunks = self.take(rows);
+        self.previous.clone_from(&chunks);
+        self.selection.build(py, &field, chunks, &self.options).map(Some)
+    }
+}
+
+impl Drop for ArrowBatches {
+    fn drop(&mut self) {
+        let chunks = (std::mem::take(&mut self.previous), std::mem::take(&mut self.waiting));
+        let source = std::mem::replace(&mut self.source, Chunks::End);
+        let (stream, _objects) = match source {
+            Chunks::Stream(stream, objects) => (Some(stream), objects),
+            Chunks::Objects(objects) => (None, Some(objects)),
+            Chunks::End => (None, None),
+        };
+        Python::attach(|py| py.detach(|| drop((chunks, stream))));
+    }
+}
+
+impl ArrowBatches {
+    /// Reads the next chunk, or opens the next object. False at the end.
+    fn read_more(&mut self, py: Python<'_>) -> Result<bool> {
+        match std::mem::replace(&mut self.source, Chunks::End) {
+            Chunks::Stream(mut stream, objects) => {
+                // The producer may compute the next chunk, or wait for a thread that needs the GIL.
+                let (next, stream) = py.detach(move || {
+                    let next = stream.next_array();
+                    let is_open = matches!(next, Ok(Some(_)));
+                    // A stream at its end is released here.
+                    (next, is_open.then_some(stream))
+                });
+                let chunk = next?;
+                self.source = match (stream, objects) {
+                    (Some(stream), objects) => Chunks::Stream(stream, objects),
+                    (None, Some(objects)) => Chunks::Objects(objects),
+                    (None, None) => Chunks::End,
+                };
+                self.waiting_rows += chunk.as_ref().map_or(0, Array::len);
+                self.waiting.extend(chunk.filter(|chunk| !chunk.is_empty()));
+                Ok(true)
+            }
+            Chunks::Objects(objects) => {
+                let Some(object) = objects.bind(py).clone().next().transpose()? else { return Ok(false) };
+                if recognise(&object)?.kind() != Recognised::Arrow {
+                    return Err(not_arrow(&object));
+                }
+                self.open(&object, Some(objects))?;
+                Ok(true)
+            }
+            Chunks::End => Ok(false),
+        }
+    }
+
+    /// Reads an array, or opens a stream.
+    fn open(&mut self, object: &Bound<'_, PyAny>, objects: Option<Py<PyIterator>>) -> Result<()> {
+        let field = match capsules::open(object)? {
+            capsules::Opened::Array(field, chunk) => {
+                self.source = objects.map_or(Chunks::End, Chunks::Objects);
+                self.waiting_rows += chunk.len();
+                self.waiting.push_back(chunk);
+                field
+            }
+            capsules::Opened::Stream(stream) => {
+                let field = stream.field().clone();
+                self.source = Chunks::Stream(stream, objects);
+                field
+            }
+        };
+        match &self.field {
+            // The name of a whole table or column says nothing about its type.
+            Some(first) if first.column != field.column => Err(fail(
+                ErrorKind::InvalidArgument,
+                format!("an object of type {} has other columns than the first one", type_name(object)),
+                "pass objects of one schema",
+            )),
+            Some(_) => Ok(()),
+            None => {
+                self.field = Some(field);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes rows from the waiting chunks, which have as many.
+    fn take(&mut self, rows: usize) -> Vec<Array> {
+        let mut taken = Vec::new();
+        let mut missing = rows;
+        while missing > 0
+            && let Some(chunk) = self.waiting.pop_front()
+        {
+            let count = chunk.len().min(missing);
+            if count < chunk.len() {
+                self.waiting.push_front(chunk.slice(count, chunk.len() - count));
+                taken.push(chunk.slice(0, count));
+            } else {
+                taken.push(chunk);
+            }
+            missing -= count;
+        }
+        self.waiting_rows -= rows - missing;
+        taken
+    }
+}
