@@ -19,7 +19,7 @@ import record
 from table import VOID, Section, misses, render
 
 SECTIONS = (
-    *("percall", "convert", "trees", "via", "agnostic", "sparse", "threads", "files"),
+    *("percall", "convert", "trees", "via", "agnostic", "sparse", "tables", "threads", "files"),
     *("processes", "instructions"),
 )
 # The file of a section whose name is that of a package.
