@@ -6,6 +6,7 @@ use crate::errors::invalid_struct;
 use crate::lists::Offsets;
 use crate::owned::Owned;
 use crate::schema::{Column, Field, MAX_DEPTH};
+use std::ops::Range;
 use std::sync::Arc;
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Result, Tensor};
 
@@ -92,7 +93,7 @@ impl Array {
     pub unsafe fn new(array: Owned<ArrowArray>, field: &Field) -> Result<Self> {
         let owner = Arc::new(array);
         // SAFETY: the contract of `check` is that of this function.
-        unsafe { check(&owner, owner.get(), field, 0) }
+        unsafe { check(&owner, owner.get(), field, None, 0) }
     }
 
     /// The number of elements.
@@ -307,13 +308,24 @@ fn expected_counts(column: &Column) -> Option<(i64, i64)> {
     }
 }
 
+/// Checks the elements of an array that its parent uses, which exist; all without a parent.
+///
+/// A batch of a large table has children as long as the table: to check those would take as long for each batch.
+///
 /// # Safety
 /// As [`Array::new`], for this array, which is that of `owner` or below it.
-unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: usize) -> Result<Array> {
+unsafe fn check(
+    owner: &ArrayOwner,
+    array: &ArrowArray,
+    field: &Field,
+    used: Option<Range<usize>>,
+    depth: usize,
+) -> Result<Array> {
     if depth > MAX_DEPTH {
         return Err(invalid_struct(format!("the array is nested more than {MAX_DEPTH} levels deep")));
     }
     let (length, offset) = checked_range(array)?;
+    let (length, offset) = used.map_or((length, offset), |used| (used.len(), offset + used.start));
     let unread = |validity| Array { owner: owner.clone(), length, validity, content: Content::Unread };
     let Some((buffers, children)) = expected_counts(&field.column) else { return Ok(unread(None)) };
     // Some producers give a column of nulls a bitmap.
@@ -331,19 +343,28 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
         return Err(invalid_struct("the buffers or the children of the array are a null pointer"));
     }
     if array.null_count < -1 || array.null_count > array.length {
-        let fact = format!("the array has {} nulls and {length} elements", array.null_count);
+        let fact = format!("the array has {} nulls and {} elements", array.null_count, array.length);
         return Err(invalid_struct(fact));
     }
     // SAFETY: there are `buffers` pointers (the contract of `check`, and the comparison above).
     let buffer = |index: usize| -> *const u8 { unsafe { (*array.buffers.add(index)).cast() } };
-    let child = |index: usize, field: &Field| -> Result<Array> {
+    let child = |index: usize| -> Result<&ArrowArray> {
         // SAFETY: there are `children` pointers (the contract of `check`, and the comparison above), each null or an array of the
         // child's type.
-        unsafe {
-            match (*array.children.add(index)).as_ref() {
-                Some(child) => check(owner, child, field, depth + 1),
-                None => Err(invalid_struct(format!("child {index} of the array is a null pointer"))),
+        unsafe { (*array.children.add(index)).as_ref() }
+            .ok_or_else(|| invalid_struct(format!("child {index} of the array is a null pointer")))
+    };
+    let used_child = |index: usize, field: &Field, per_element: usize| -> Result<Array> {
+        let child = child(index)?;
+        let elements = checked_range(child)?.0;
+        match (offset + length).checked_mul(per_element) {
+            Some(end) if end <= elements => {
+                // SAFETY: a child is of the child's type (the contract of `check`).
+                unsafe { check(owner, child, field, Some(offset * per_element..end), depth + 1) }
             }
+            _ => Err(invalid_struct(format!(
+                "a child has {elements} elements, too few for {length} elements of its parent at {offset}"
+            ))),
         }
     };
     if buffers > 0 && array.null_count > 0 && buffer(0).is_null() {
@@ -365,15 +386,6 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
             Some(_) => Ok(Values { dtype, data: buffer(1) }.skip(offset)),
         }
     };
-    let too_short = |child: &Array, needed: Option<usize>| -> Result<()> {
-        match needed {
-            Some(needed) if needed <= child.length => Ok(()),
-            _ => Err(invalid_struct(format!(
-                "a child has {} elements, too few for {length} elements of its parent at {offset}",
-                child.length
-            ))),
-        }
-    };
     let content = match &field.column {
         Column::Numbers(dtype) | Column::Temporal { dtype, .. } => Content::Values(values(*dtype)?),
         Column::Bits => {
@@ -383,33 +395,30 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
             // SAFETY: the buffer has a bit for each of `offset + length` elements (the contract of `check`), or the array is empty.
             Content::Bits(unsafe { Bits::new(buffer(1), offset, length) })
         }
-        Column::Tensors { child: field, count, shape, strides } => {
-            let all = child(0, field)?;
-            too_short(&all, (offset + length).checked_mul(*count))?;
-            Content::Tensors {
-                child: Box::new(all.slice(offset * count, length * count)),
-                count: *count,
-                shape: shape.clone(),
-                strides: strides.clone(),
-            }
-        }
+        Column::Tensors { child: field, count, shape, strides } => Content::Tensors {
+            child: Box::new(used_child(0, field, *count)?),
+            count: *count,
+            shape: shape.clone(),
+            strides: strides.clone(),
+        },
         Column::Lists { child: field, is_large } => {
-            let all = child(0, field)?;
             let pointer = buffer(1);
             if pointer.is_null() && length > 0 {
                 return Err(invalid_struct(format!("the offsets of {length} lists are a null pointer")));
             }
             // SAFETY: the buffer has an offset for each of `offset + length` elements and one more (the contract of `check`).
             let offsets = unsafe { Offsets::new(pointer, *is_large, offset, length) };
-            offsets.check(all.length)?;
-            Content::Lists { offsets, child: Box::new(all) }
+            let child = child(0)?;
+            offsets.check(checked_range(child)?.0)?;
+            let (first, end) = offsets.range();
+            // SAFETY: a child is of the child's type (the contract of `check`).
+            let elements = unsafe { check(owner, child, field, Some(first..end), depth + 1)? };
+            Content::Lists { offsets: offsets.rebase(), child: Box::new(elements) }
         }
         Column::Structs(fields) => {
             let mut columns = Vec::new();
             for (index, field) in fields.iter().enumerate() {
-                let column = child(index, field).map_err(|error| at_column(error, field))?;
-                too_short(&column, Some(offset + length)).map_err(|error| at_column(error, field))?;
-                columns.push(column.slice(offset, length));
+                columns.push(used_child(index, field, 1).map_err(|error| at_column(error, field))?);
             }
             Content::Structs(columns)
         }
@@ -420,7 +429,7 @@ unsafe fn check(owner: &ArrayOwner, array: &ArrowArray, field: &Field, depth: us
             };
             // SAFETY: as for this array (the contract of `check`).
             let (dictionary, identity) =
-                unsafe { (check(owner, dictionary, field, depth + 1)?, identity(dictionary)) };
+                unsafe { (check(owner, dictionary, field, None, depth + 1)?, identity(dictionary)) };
             Content::Dictionary { codes: values(*codes)?, values: Box::new(dictionary), identity }
         }
         Column::Nulls | Column::Unsupported { .. } => Content::Unread,

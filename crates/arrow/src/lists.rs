@@ -11,6 +11,8 @@ pub(crate) struct Offsets {
     data: *const u8,
     is_large: bool,
     lists: usize,
+    /// The offset at which the child begins.
+    base: i64,
 }
 
 impl Offsets {
@@ -23,7 +25,7 @@ impl Offsets {
         let width = if is_large { 8 } else { 4 };
         // Some producers have no offset at all where there are no lists.
         let data = if lists == 0 { ptr::null() } else { data.wrapping_add(skipped * width) };
-        Self { data, is_large, lists }
+        Self { data, is_large, lists, base: 0 }
     }
 
     /// Whether there are no lists.
@@ -43,12 +45,19 @@ impl Offsets {
             return 0;
         }
         // SAFETY: there is one offset more than there are lists (the contract of `new`). Arrow does not guarantee its alignment.
-        unsafe {
+        let offset = unsafe {
             match self.is_large {
                 true => self.data.cast::<i64>().add(index).read_unaligned(),
                 false => i64::from(self.data.cast::<i32>().add(index).read_unaligned()),
             }
-        }
+        };
+        offset - self.base
+    }
+
+    /// The offsets in a child that begins where the first list does.
+    #[must_use]
+    pub(crate) fn rebase(self) -> Self {
+        Self { base: self.base + self.get(0), ..self }
     }
 
     /// The offsets of some of the lists. Lists that do not exist are left out.

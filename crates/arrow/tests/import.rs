@@ -299,6 +299,27 @@ fn lists_are_padded() {
     .unwrap();
 }
 
+/// A batch of a large table has children as long as the table, of which only the rows of the batch are read.
+#[test]
+fn children_are_checked_where_they_are_used() {
+    let mut inner = Produced::parent("+l", 4, vec![Produced::numbers("i", &[1i32, 2, 3, 4, 5, 6])]);
+    inner.buffers.push(Some(bytes_of(&[99i32, 2, 4, 6, -7])));
+    let mut outer = Produced::parent("+l", 3, vec![inner.clone()]);
+    outer.buffers.push(Some(bytes_of(&[0i32, 1, 3, 4])));
+    import(&outer.clone().slice(1, 1), |field, array| {
+        let (field, chunks) = dense_lists(field, vec![array]).unwrap();
+        assert_eq!(gathered::<i32>(&field, &chunks, DType::Int32, None), [3, 4, 5, 6]);
+    })
+    .unwrap();
+    rejected(&outer.slice(1, 2), |_, _| {}, "ends at -7");
+
+    let pairs = Produced::parent("+w:2", 2, vec![inner.clone()]);
+    rejected(&pairs, |_, _| {}, "list 0 begins at 99");
+    let table = Produced::parent("+s", 1, vec![inner.named("x")]);
+    import(&table.clone().slice(1, 2), |_, array| assert_eq!(array.columns()[0].len(), 2)).unwrap();
+    rejected(&table, |_, _| {}, "list 0 begins at 99");
+}
+
 #[test]
 fn tables_are_structs() {
     let table = Produced::parent(
