@@ -2,6 +2,7 @@
 
 use crate::errors::{Result, fail, type_name, wrap_exception};
 use crate::interpreter::objects;
+use crate::interpreter::type_cache::Cache;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::ffi::CStr;
@@ -19,7 +20,7 @@ pub(super) enum Opened {
 
 /// Calls the method of an object: `__arrow_c_array__` if it has one, otherwise `__arrow_c_stream__`.
 pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
-    if object.hasattr("__arrow_c_array__")? {
+    if has_array_method(object)? {
         let (field, array) = read_array(object)?;
         return Ok(Opened::Array(field, array));
     }
@@ -33,7 +34,7 @@ pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
 
 /// Whether an object is a stream: what has no length, and no array as a whole, is not there a second time.
 pub(super) fn can_be_read_once(object: &Bound<'_, PyAny>) -> Result<bool> {
-    Ok(!object.hasattr("__arrow_c_array__")? && !object.hasattr("__len__")?)
+    Ok(!has_array_method(object)? && !object.get_type().hasattr("__len__")?)
 }
 
 /// Reads the type of a stream, and nothing of the stream itself.
@@ -60,6 +61,21 @@ pub(super) fn read_schema(object: &Bound<'_, PyAny>) -> Result<Field> {
     let schema = take::<ArrowSchema>(object, &capsule, c"arrow_schema")?;
     // SAFETY: the interface requires of a producer what `from_schema` requires: pointers that are null or valid.
     Ok(unsafe { Field::from_schema(&schema) }?)
+}
+
+/// Whether a type has `__arrow_c_array__`.
+static HAS_ARRAY_METHOD: Cache<bool> = Cache::new();
+
+/// Whether the type of an object has `__arrow_c_array__`. It is looked up once for each type, because the `__getattr__` of polars
+/// takes longer for a name that does not exist than a conversion.
+fn has_array_method(object: &Bound<'_, PyAny>) -> Result<bool> {
+    let kind = object.get_type();
+    if let Some(known) = HAS_ARRAY_METHOD.get(object.py(), kind.as_ptr()) {
+        return Ok(known);
+    }
+    let has_method = kind.hasattr("__arrow_c_array__")?;
+    HAS_ARRAY_METHOD.put(&kind, has_method);
+    Ok(has_method)
 }
 
 /// Reads all chunks of an object, and the type that they have in common.
