@@ -5,7 +5,7 @@ Every candidate gives the values of our result, bit by bit, before any of them i
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
@@ -48,6 +48,14 @@ def tensors(result: Any) -> list[np.ndarray]:
     if isinstance(result, list):
         return [array for part in result for array in tensors(part)]
     return [np.asarray(result)]
+
+
+def drain(batches: Iterator[Any]) -> None:
+    """Waits for each batch, and drops it, as a training loop does."""
+    import jax
+
+    for batch in batches:
+        jax.block_until_ready(batch)
 
 
 def valid_values(result: Any) -> list[np.ndarray]:
@@ -99,8 +107,8 @@ JOBS = (
     *(
         Job(
             f"datasets, {name} -> jax, batches",
-            WAIT.format(f'list(ferry.arrow.batches({name}, {BATCH_ROWS}, "jax"{option}))'),
-            (WAIT.format(f"list({name}_jax.iter({BATCH_ROWS}))"),),
+            f'drain(ferry.arrow.batches({name}, {BATCH_ROWS}, "jax"{option}))',
+            (f"drain({name}_jax.iter({BATCH_ROWS}))",),
             1 / 10,
             tensors,
             batches=BATCHES,
@@ -168,7 +176,14 @@ def sources(quick: bool) -> dict[str, Any]:
         features = datasets.Features({name: feature})
         return datasets.Dataset.from_dict({name: list(values)}, features=features)
 
-    names: dict[str, Any] = {"ferry": ferry, "jax": jax, "np": np, "pa": pa, "pc": pc}
+    names: dict[str, Any] = {
+        "ferry": ferry,
+        "jax": jax,
+        "np": np,
+        "pa": pa,
+        "pc": pc,
+        "drain": drain,
+    }
     names["small_values"], names["small_series_values"] = floats(1000), floats(1000)
     names["small"] = pa.array(names["small_values"])
     names["small_memory"] = names["small"].to_numpy()
@@ -193,6 +208,8 @@ def sources(quick: bool) -> dict[str, Any]:
 
 def check(job: Job, names: dict[str, Any]) -> None:
     """Every candidate gives the type, the shape and the bits of ours."""
+    # All batches are compared.
+    names = {**names, "drain": list}
     ours = job.compared(eval(job.ours, names))
     for peer in job.peers:
         theirs = job.compared(eval(peer, names))
