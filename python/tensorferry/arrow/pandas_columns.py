@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tensorferry._native import _ArrowOptions
 
 
+# The kinds of NumPy's types that have tensors.
+_NUMBERS = "biufc"
+
+
 def is_pandas(x: object) -> bool:
     """Whether x is a Series or a DataFrame of pandas; imports nothing."""
     return any(
@@ -58,17 +62,42 @@ def read(
             )
         return _read_series(x, options, None)
     labels = list(x.columns) if columns is None else list(columns)
+    _check_labels(x, labels)
+    block = _one_block(x) if columns is None and not options.has_mask else None
+    if stack:
+        return _stack(x, labels, options) if block is None else block
+    if block is not None:
+        return {label: block[:, index] for index, label in enumerate(labels)}
+    return {label: _read_series(x[label], options, label) for label in labels}
+
+
+def _check_labels(frame: Any, labels: list[Hashable]) -> None:
+    """Checks that each label is that of one column, and is named once."""
     for label in labels:
-        if label not in x.columns:
-            known = ", ".join(str(label) for label in x.columns[:10])
+        if label not in frame.columns:
+            known = ", ".join(str(label) for label in frame.columns[:10])
             raise InvalidArgumentError(
                 f"the table has no column {label!r}\nhint: pass some of {known}"
             )
-        if labels.count(label) > 1 or x.columns.get_indexer_for([label]).size > 1:
+    if len(set(labels)) == len(labels) and frame.columns.is_unique:
+        return
+    for label in labels:
+        if labels.count(label) > 1 or frame.columns.get_indexer_for([label]).size > 1:
             raise InvalidArgumentError(f"two columns are {label!r}\nhint: rename one of them")
-    if stack:
-        return _stack(x, labels, options)
-    return {label: _read_series(x[label], options, label) for label in labels}
+
+
+def _one_block(frame: Any) -> Any:
+    """The read-only matrix of columns that pandas keeps in one array of numbers, or None."""
+    # An extension array is one column, and its conversion may change nulls.
+    if frame.shape[1] < 2:
+        return None
+    try:
+        block = frame.__array__(copy=False)
+    except ValueError:
+        return None
+    # pandas returns a view of its own memory as read-only, and a conversion as writable.
+    is_own = not block.flags.writeable
+    return block if is_own and block.dtype.kind in _NUMBERS else None
 
 
 def _read_series(series: Any, options: _ArrowOptions, label: Hashable) -> Any:
@@ -77,34 +106,40 @@ def _read_series(series: Any, options: _ArrowOptions, label: Hashable) -> Any:
 
     dtype = series.dtype
     name = None if label is None else str(label)
-    if hasattr(dtype, "pyarrow_dtype"):
-        return _arrow_read(series.array.__arrow_array__(), options, name=name)
+    valid = None
     if isinstance(dtype, np.dtype):
-        values, valid = series.to_numpy(copy=False), None
         if dtype.kind in "mM":
             values, valid = _times(series, options, name)
+        else:
+            values = series.to_numpy(copy=False)
+    elif hasattr(dtype, "pyarrow_dtype"):
+        return _arrow_read(series.array.__arrow_array__(), options, name=name)
     elif hasattr(dtype, "categories"):
         values, valid = _categories(series, options, name)
     elif getattr(dtype, "kind", "O") == "M":  # with a time zone
         utc = series.dt.tz_convert("UTC").dt.tz_localize(None)
         values, valid = _times(utc, options, name)
     elif hasattr(dtype, "numpy_dtype"):
-        if series.hasnans:
-            values = series.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
-            valid = ~series.isna().to_numpy()
-        else:
-            # The memory of pandas, which other columns may share.
-            values, valid = series.to_numpy(dtype=dtype.numpy_dtype, copy=False).view(), None
-            values.flags.writeable = False
+        values, valid = _masked(series.array, dtype.numpy_dtype)
     else:
         raise _unsupported(name, f"a column of type {dtype} has no tensor")
-    if values.dtype.kind not in "biufc":
-        hint = "cast it to a numeric type first, or leave it out"
-        raise _unsupported(name, f"a column of type {dtype} has no tensor", hint)
+    if values.dtype.kind not in _NUMBERS:
+        raise _unsupported(name, f"a column of type {dtype} has no tensor")
     if valid is None and not options.has_mask:
         return values
     bits = None if valid is None else np.packbits(valid, bitorder="little")
     return _arrow_read(_arrow_export_column(values, bits), options, name=name)
+
+
+def _masked(array: Any, dtype: Any) -> tuple[Any, Any]:
+    """The values of a masked array, and where they are valid."""
+    is_null = array.isna()
+    if is_null.any():
+        return array.to_numpy(dtype=dtype, na_value=0), ~is_null
+    # A view of the memory of pandas, which other columns may share.
+    values = array.to_numpy(dtype=dtype, copy=False).view()
+    values.flags.writeable = False
+    return values, None
 
 
 def _unsupported(
@@ -130,7 +165,7 @@ def _categories(series: Any, options: _ArrowOptions, name: str | None) -> tuple[
     if not options.is_decoded:
         return codes, valid
     categories = series.cat.categories.to_numpy()
-    if categories.dtype.kind not in "biufc":
+    if categories.dtype.kind not in _NUMBERS:
         hint = 'pass dictionary="codes" to ferry.arrow.to for its codes'
         raise _unsupported(name, f"categories of type {categories.dtype} have no tensor", hint)
     # The code of a null is -1.
@@ -138,36 +173,12 @@ def _categories(series: Any, options: _ArrowOptions, name: str | None) -> tuple[
 
 
 def _stack(frame: Any, labels: list[Hashable], options: _ArrowOptions) -> Any:
-    """The columns as one matrix: a view of pandas' own memory if they are in one block."""
+    """The columns as one matrix."""
     if options.has_mask:
         raise InvalidArgumentError(
             'nulls="mask" has no matrix of masks'
             '\nhint: pass a number or "nan" for nulls, or leave out stack'
         )
     arrays = [_to(_read_series(frame[label], options, label), "numpy") for label in labels]
-    block = _one_block(arrays)
-    if block is not None:
-        return block
     named = [(str(label), array) for label, array in zip(labels, arrays, strict=True)]
     return _arrow_read(_arrow_export_table(named), options, stack=True)
-
-
-def _one_block(arrays: list[Any]) -> Any:
-    """A matrix over the memory of columns that one array holds at equal distances, or None."""
-    import numpy as np
-
-    if not arrays or arrays[0].base is None:
-        return None
-    first = arrays[0]
-    addresses = [array.__array_interface__["data"][0] for array in arrays]
-    step = addresses[1] - addresses[0] if len(arrays) > 1 else first.itemsize
-    is_one_block = all(
-        array.base is first.base
-        and (array.dtype, array.strides, array.shape) == (first.dtype, first.strides, first.shape)
-        and address == addresses[0] + position * step
-        for position, (array, address) in enumerate(zip(arrays, addresses, strict=True))
-    )
-    if not is_one_block:
-        return None
-    shape, strides = (*first.shape, len(arrays)), (*first.strides, step)
-    return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)

@@ -9,4 +9,5 @@ mod capsules;
 pub(crate) mod column;
 pub(crate) mod export;
 pub(crate) mod options;
+mod pandas;
 pub(crate) mod read;

@@ -3,6 +3,7 @@
 use super::capsules;
 use super::column::{ArrowColumn, ColumnContent, ColumnValues, Fill, different_types};
 use super::options::{ArrowOptions, Nulls, Ragged};
+use super::pandas;
 use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, type_name};
@@ -41,8 +42,7 @@ pub(crate) fn resolve<'py>(
 /// A column, or a dict of the columns of a table, as `ferry.to` converts them.
 pub(crate) fn columns<'py>(object: &Bound<'py, PyAny>, purpose: Purpose) -> Result<Bound<'py, PyAny>> {
     if recognise(object)?.kind() == Recognised::Pandas {
-        let reader = object.py().import("tensorferry.arrow.pandas_columns")?;
-        return Ok(reader.call_method1("read", (object, ArrowOptions::DEFAULT))?);
+        return pandas::columns(object);
     }
     read_for(object, purpose, &Selection::ALL, &ArrowOptions::DEFAULT)
 }
