@@ -10,6 +10,7 @@ PYTEST_ARGS ?=
 RUNS        ?= 10
 LOADS       ?= 4
 LOADED      ?= test
+ARROW_EXAMPLES ?= 5000
 BENCH_ARGS  ?=
 FUZZ_ARGS   ?=
 FAST_PATHS  ?=
@@ -126,6 +127,10 @@ browser: ## Install Chromium and its driver from Debian's packages, where they a
 .PHONY: test-slow
 test-slow: $(VENV)/.stamp-wheel ## Run the slow Python tests (tensors over 4 GiB), one at a time
 	$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
+
+.PHONY: test-arrow
+test-arrow: $(VENV)/.stamp-wheel ## Run 5,000 examples of each property of columns and tables of Arrow (ARROW_EXAMPLES=50000 for more)
+	ARROW_EXAMPLES=$(ARROW_EXAMPLES) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) tests/arrow/test_properties.py
 
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the oldest supported frameworks (Python 3.11 or 3.12)
