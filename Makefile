@@ -199,7 +199,7 @@ stress: $(VENV)/.stamp-wheel ## Look for hangs when memory is released on any th
 	TF_CPP_MIN_LOG_LEVEL=2 $(VENV)/bin/python tests/stress/run.py --seconds $(STRESS_SECONDS) $(STRESS_ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.stamp-wheel ## Fuzz the parsers of files (FUZZ_ARGS="--seconds 720" for longer; needs cargo-fuzz and the nightly toolchain)
+fuzz: $(VENV)/.stamp-wheel ## Fuzz the parsers of files, of data from other processes and of Arrow (FUZZ_ARGS="--seconds 720" for longer; needs cargo-fuzz and the nightly toolchain)
 	NIGHTLY=$(NIGHTLY) $(VENV)/bin/python fuzz/run.py $(FUZZ_ARGS)
 
 ##### measure

@@ -1,5 +1,7 @@
 //! Helpers that the fuzz targets share: open bytes as a file, and read the tensors by every method.
 
+pub mod arrow_structs;
+
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::Write;

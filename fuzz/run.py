@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "benches"))
 
 import machine  # noqa: E402
 
-# The corpus files that seed each target. Data from other processes has no corpus.
+# The corpus files that seed each target. Data from other processes and Arrow's structs have none.
 SEEDS = {
     "npy": "*.npy",
     "npz": "*.npz",
@@ -29,6 +29,7 @@ SEEDS = {
     "index": "*.index.json",
     "tensorproto": "*.pb",
     "share_protocol": "",
+    "arrow": "",
 }
 CARGO = ("cargo", f"+{os.environ.get('NIGHTLY', 'nightly')}", "fuzz")
 
@@ -65,7 +66,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path, metavar="DIR", help="where to record the run")
     options = parser.parse_args()
 
-    facts = machine.facts()
+    facts = machine.description()
     subprocess.run([*CARGO, "build"], cwd=ROOT, check=True)
     results: dict[str, dict[str, Any]] = {}
     for target in options.only:
