@@ -3,12 +3,13 @@
 use crate::abi::ArrowArray;
 use crate::bitmap::Bits;
 use crate::errors::invalid_struct;
+use crate::hints;
 use crate::lists::Offsets;
 use crate::owned::Owned;
 use crate::schema::{Column, Field, MAX_DEPTH};
 use std::ops::Range;
 use std::sync::Arc;
-use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Result, Tensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, Error, ErrorKind, Layout, Result, Tensor};
 
 /// The limit of elements of an array.
 const MAX_ELEMENTS: i64 = 1 << 43;
@@ -20,6 +21,8 @@ pub type ArrayOwner = Arc<Owned<ArrowArray>>;
 #[derive(Clone, Debug)]
 pub struct Array {
     owner: ArrayOwner,
+    /// Where the buffers are.
+    device: Device,
     length: usize,
     /// A zero bit for each null; `None` without nulls.
     validity: Option<Bits>,
@@ -64,6 +67,8 @@ pub(crate) enum Content {
     },
     /// Memory that is not read: only nulls, or a type that has no tensor.
     Unread,
+    /// Memory on a GPU that would have to be read on the host; the value says what is in it.
+    Unreadable(&'static str),
 }
 
 /// Numbers of one type, one after another.
@@ -91,9 +96,47 @@ impl Array {
     /// The pointers of the array are null, or as the specification requires. Its buffers are in host memory, are as large as the
     /// column's type and the lengths of the array require, and do not change before it is released.
     pub unsafe fn new(array: Owned<ArrowArray>, field: &Field) -> Result<Self> {
+        // SAFETY: the contract of `on_device` is that of this function, for host memory.
+        unsafe { Self::on_device(array, field, Device::CPU) }
+    }
+
+    /// Checks an array whose buffers are on a device. Buffers on a GPU are not read: an array that needs that is not an error
+    /// before [`Array::check_readable`].
+    ///
+    /// # Errors
+    /// As [`Array::new`].
+    ///
+    /// # Safety
+    /// As [`Array::new`], with buffers in the memory of `device`.
+    pub unsafe fn on_device(array: Owned<ArrowArray>, field: &Field, device: Device) -> Result<Self> {
         let owner = Arc::new(array);
         // SAFETY: the contract of `check` is that of this function.
-        unsafe { check(&owner, owner.get(), field, None, 0) }
+        unsafe { check(&owner, device, owner.get(), field, None, 0) }
+    }
+
+    /// Where the memory is.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Checks that the array, without the columns of a table, can be used where its memory is.
+    ///
+    /// # Errors
+    /// When the memory is on a GPU, and would have to be read on the host.
+    pub fn check_readable(&self) -> Result<()> {
+        match &self.content {
+            Content::Unreadable(content) => Err(not_on_host(&format!("{content} are"), self.device)),
+            Content::Tensors { child, .. } => child.check_readable(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the memory can be read here.
+    ///
+    /// # Errors
+    /// When it is on a GPU.
+    pub(crate) fn check_on_host(&self) -> Result<()> {
+        if self.device.is_host() { Ok(()) } else { Err(not_on_host("the column is", self.device)) }
     }
 
     /// The number of elements.
@@ -147,9 +190,10 @@ impl Array {
                 identity: identity.clone(),
             },
             Content::Unread => Content::Unread,
+            Content::Unreadable(content) => Content::Unreadable(content),
         };
         let validity = self.validity.map(|bits| bits.slice(start, length));
-        Self { owner: self.owner.clone(), length, validity, content }
+        Self { owner: self.owner.clone(), device: self.device, length, validity, content }
     }
 
     /// A table with the columns at these positions. Other arrays stay as they are.
@@ -221,15 +265,15 @@ impl Array {
             strides.push(stride.checked_mul(item).ok_or_else(too_large)?);
         }
         let layout = Layout::strided(values.dtype.size(), &axes.shape, &strides)?;
-        // SAFETY: `Tensor::new` requires memory of the layout while the owner lives, readable on the host: `check` compared the
-        // lengths of parents and children, so that the layout has only elements of `values`, which are readable as long as the
-        // array is not released (the contract of `Array::new`). The owner releases it when it is dropped.
+        // SAFETY: `Tensor::new` requires memory of the layout on the device while the owner lives: `check` compared the lengths of
+        // parents and children, so that the layout has only elements of `values`, which are readable as long as the array is not
+        // released (the contract of `Array::on_device`). The owner releases it when it is dropped.
         let tensor = unsafe {
             Tensor::new(
                 values.data.cast_mut(),
                 values.dtype,
                 layout,
-                Device::CPU,
+                self.device,
                 ByteOrder::Native,
                 Access::ReadOnly,
                 axes.base.owner.clone(),
@@ -244,7 +288,7 @@ impl Array {
         if values.dtype != DType::Bool || self.length == 0 {
             return true;
         }
-        // SAFETY: the values exist (`Array::new`), and each has one byte.
+        // SAFETY: the values exist in host memory (`Array::new`), because `check` returns no booleans on a GPU. Each has one byte.
         let bytes = unsafe { std::slice::from_raw_parts(values.data, self.length) };
         bytes.iter().all(|&byte| byte <= 1)
     }
@@ -313,9 +357,10 @@ fn expected_counts(column: &Column) -> Option<(i64, i64)> {
 /// A batch of a large table has children as long as the table: to check those would take as long for each batch.
 ///
 /// # Safety
-/// As [`Array::new`], for this array, which is that of `owner` or below it.
+/// As [`Array::on_device`], for this array, which is that of `owner` or below it.
 unsafe fn check(
     owner: &ArrayOwner,
+    device: Device,
     array: &ArrowArray,
     field: &Field,
     used: Option<Range<usize>>,
@@ -326,12 +371,14 @@ unsafe fn check(
     }
     let (length, offset) = checked_range(array)?;
     let (length, offset) = used.map_or((length, offset), |used| (used.len(), offset + used.start));
-    let unread = |validity| Array { owner: owner.clone(), length, validity, content: Content::Unread };
-    let Some((buffers, children)) = expected_counts(&field.column) else { return Ok(unread(None)) };
+    let new = |validity, content: Content| Array { owner: owner.clone(), device, length, validity, content };
+    let Some((buffers, children)) = expected_counts(&field.column) else {
+        return Ok(new(None, Content::Unread));
+    };
     // Some producers give a column of nulls a bitmap.
     let has_bitmap_of_nulls = field.column == Column::Nulls && array.n_buffers == 1;
     if has_bitmap_of_nulls && array.n_children == 0 {
-        return Ok(unread(None));
+        return Ok(new(None, Content::Unread));
     }
     if (array.n_buffers, array.n_children) != (buffers, children) {
         return Err(invalid_struct(format!(
@@ -360,7 +407,7 @@ unsafe fn check(
         match (offset + length).checked_mul(per_element) {
             Some(end) if end <= elements => {
                 // SAFETY: a child is of the child's type (the contract of `check`).
-                unsafe { check(owner, child, field, Some(offset * per_element..end), depth + 1) }
+                unsafe { check(owner, device, child, field, Some(offset * per_element..end), depth + 1) }
             }
             _ => Err(invalid_struct(format!(
                 "a child has {elements} elements, too few for {length} elements of its parent at {offset}"
@@ -370,7 +417,11 @@ unsafe fn check(
     if buffers > 0 && array.null_count > 0 && buffer(0).is_null() {
         return Err(invalid_struct(format!("the array has {} nulls and no bitmap", array.null_count)));
     }
-    let validity = (buffers > 0 && array.null_count != 0 && !buffer(0).is_null()).then(|| {
+    let has_bitmap = buffers > 0 && array.null_count != 0 && !buffer(0).is_null();
+    if let Some(content) = unreadable(device, &field.column, has_bitmap) {
+        return Ok(new(None, Content::Unreadable(content)));
+    }
+    let validity = has_bitmap.then(|| {
         // SAFETY: a validity bitmap that is not null has a bit for each of `offset + length` elements (the contract of `check`),
         // and `checked_range` found that the sum does not overflow.
         unsafe { Bits::new(buffer(0), offset, length) }
@@ -412,7 +463,7 @@ unsafe fn check(
             offsets.check(checked_range(child)?.0)?;
             let (first, end) = offsets.range();
             // SAFETY: a child is of the child's type (the contract of `check`).
-            let elements = unsafe { check(owner, child, field, Some(first..end), depth + 1)? };
+            let elements = unsafe { check(owner, device, child, field, Some(first..end), depth + 1)? };
             Content::Lists { offsets: offsets.rebase(), child: Box::new(elements) }
         }
         Column::Structs(fields) => {
@@ -429,12 +480,29 @@ unsafe fn check(
             };
             // SAFETY: as for this array (the contract of `check`).
             let (dictionary, identity) =
-                unsafe { (check(owner, dictionary, field, None, depth + 1)?, identity(dictionary)) };
+                unsafe { (check(owner, device, dictionary, field, None, depth + 1)?, identity(dictionary)) };
             Content::Dictionary { codes: values(*codes)?, values: Box::new(dictionary), identity }
         }
         Column::Nulls | Column::Unsupported { .. } => Content::Unread,
     };
-    Ok(Array { owner: owner.clone(), length, validity, content })
+    Ok(new(validity, content))
+}
+
+/// What an array on a GPU has that only the host could check; `None` if it is numbers, tensors or structs without nulls.
+fn unreadable(device: Device, column: &Column, has_bitmap: bool) -> Option<&'static str> {
+    match column {
+        _ if device.is_host() => None,
+        // Any byte but zero is true.
+        Column::Bits | Column::Numbers(DType::Bool) => Some("booleans"),
+        Column::Lists { .. } => Some("lists"),
+        Column::Dictionary { .. } => Some("codes of a dictionary"),
+        _ => has_bitmap.then_some("values with nulls"),
+    }
+}
+
+fn not_on_host(subject: &str, device: Device) -> Error {
+    let fact = format!("{subject} on {device}, and would have to be read on the host");
+    Error::new(ErrorKind::UnsupportedDevice, fact).with_hint(hints::COPY_TO_HOST)
 }
 
 /// The range of an array, and the addresses of its buffers.
@@ -452,7 +520,7 @@ unsafe fn identity(array: &ArrowArray) -> Vec<usize> {
     identity
 }
 
-fn at_column(error: tensorferry_core::Error, field: &Field) -> tensorferry_core::Error {
+fn at_column(error: Error, field: &Field) -> Error {
     if field.name.is_empty() { error } else { error.at(format_args!("column '{}'", field.name)) }
 }
 

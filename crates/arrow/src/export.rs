@@ -3,11 +3,12 @@
 //! A struct that is exported owns its strings, its pointers and a reference to the owner of the memory. Consumers may move
 //! children out of their parent and release them on any thread, in any order: the owner lives as long as one of them.
 
-use crate::abi::{ArrowArray, ArrowArrayStream, ArrowSchema};
+use crate::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowSchema};
 use crate::hints;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
+use tensorferry_core::device::{Device, DeviceKind};
 use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Result, Tensor};
 
 /// The error number of a stream that cannot be read.
@@ -57,18 +58,20 @@ fn storage_of(dtype: DType) -> Option<Storage> {
 }
 
 impl<O: Send + Sync + 'static> ColumnExport<O> {
-    /// A column over a dense tensor in host memory.
+    /// A column over a dense tensor in host memory or on a CUDA GPU. All work on its values is complete.
     ///
     /// # Errors
-    /// When the tensor is not dense, not on the host, has no axis, or has a type or a name that Arrow lacks.
+    /// When the tensor is not dense, on another device, has no axis, or has a type or a name that Arrow lacks.
     pub fn new(name: &str, tensor: Tensor<Arc<O>>) -> Result<Self> {
         let invalid =
             |fact: String| Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ROWS);
         if tensor.layout().shape().is_empty() {
             return Err(invalid("a tensor without an axis has no rows".to_owned()));
         }
-        if !tensor.layout().is_dense() || !tensor.device().is_host() || tensor.order() != ByteOrder::Native {
-            return Err(invalid("only dense tensors in host memory can be exported".to_owned()));
+        let is_supported = tensor.device().is_host() || tensor.device().is_cuda();
+        if !tensor.layout().is_dense() || !is_supported || tensor.order() != ByteOrder::Native {
+            let fact = "only dense tensors in host memory or on a CUDA GPU can be exported".to_owned();
+            return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_DENSE_COPY));
         }
         let Some(storage) = storage_of(tensor.dtype()) else {
             let fact = format!("Arrow has no type {}", tensor.dtype());
@@ -84,7 +87,8 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
     /// # Errors
     /// When the bits are not dense bytes in host memory, or fewer than the rows.
     pub fn with_validity(self, bits: Tensor<Arc<O>>) -> Result<Self> {
-        let is_bytes = bits.dtype() == DType::UInt8 && bits.layout().is_dense() && bits.device().is_host();
+        let is_on_host = bits.device().is_host() && self.device().is_host();
+        let is_bytes = bits.dtype() == DType::UInt8 && bits.layout().is_dense() && is_on_host;
         if !is_bytes || 8 * (bits.layout().count() as i64) < self.rows() {
             let fact = "the validity of a column has a bit for each row".to_owned();
             return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ROWS));
@@ -95,6 +99,12 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
     /// The number of rows.
     pub fn rows(&self) -> i64 {
         self.tensor.layout().shape()[0]
+    }
+
+    /// Where the memory is: on the CPU, or on a GPU.
+    pub fn device(&self) -> Device {
+        let device = self.tensor.device();
+        if device.is_host() { Device::CPU } else { device }
     }
 
     /// The number of elements of a row.
@@ -127,6 +137,11 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
         make_schema(&format, self.name.clone(), metadata, vec![values(item)])
     }
 
+    /// The array of the column, with its device. The caller releases it.
+    pub fn device_array(&self) -> ArrowDeviceArray {
+        make_device_array(self.array(), self.device())
+    }
+
     /// The array of the column. The caller releases it.
     pub fn array(&self) -> ArrowArray {
         let data = self.tensor.data().cast_const().cast::<c_void>();
@@ -154,13 +169,14 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
 #[derive(Debug)]
 pub struct TableExport<O> {
     columns: Vec<ColumnExport<O>>,
+    device: Device,
 }
 
 impl<O: Send + Sync + 'static> TableExport<O> {
     /// A table of these columns.
     ///
     /// # Errors
-    /// When the columns have different numbers of rows.
+    /// When the columns have different numbers of rows, or are on different devices.
     pub fn new(columns: Vec<ColumnExport<O>>) -> Result<Self> {
         if let Some((first, other)) = columns
             .first()
@@ -175,7 +191,22 @@ impl<O: Send + Sync + 'static> TableExport<O> {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_EQUAL_ROWS));
         }
-        Ok(Self { columns })
+        let device = columns.first().map_or(Device::CPU, ColumnExport::device);
+        if let Some(other) = columns.iter().find(|column| column.device() != device) {
+            let fact = format!(
+                "column {:?} is on {device} and column {:?} on {}",
+                columns[0].name,
+                other.name,
+                other.device()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ONE_DEVICE));
+        }
+        Ok(Self { columns, device })
+    }
+
+    /// Where the memory of all columns is.
+    pub fn device(&self) -> Device {
+        self.device
     }
 
     /// The schema of the table: a struct. The caller releases it.
@@ -189,6 +220,11 @@ impl<O: Send + Sync + 'static> TableExport<O> {
         let rows = self.columns.first().map_or(0, ColumnExport::rows);
         let children = self.columns.iter().map(ColumnExport::array).collect();
         make_array::<O>(rows, vec![ptr::null()], children, Vec::new())
+    }
+
+    /// The array of the table, with its device. The caller releases it.
+    pub fn device_array(&self) -> ArrowDeviceArray {
+        make_device_array(self.array(), self.device)
     }
 
     /// A stream of one array. The caller releases it.
@@ -286,6 +322,18 @@ fn make_array<O: Send + Sync + 'static>(
         dictionary: ptr::null_mut(),
         release: Some(release_array::<O>),
         private_data: Box::into_raw(memory).cast(),
+    }
+}
+
+/// The array with its device. It needs no event, because the values of a column are complete.
+fn make_device_array(array: ArrowArray, device: Device) -> ArrowDeviceArray {
+    let device_id = if device.kind == DeviceKind::Cpu { -1 } else { i64::from(device.index) };
+    ArrowDeviceArray {
+        array,
+        device_id,
+        device_type: device.kind as i32,
+        sync_event: ptr::null_mut(),
+        reserved: [0; 3],
     }
 }
 

@@ -176,7 +176,7 @@ impl Output {
 /// destination's type, or any value without one.
 ///
 /// # Errors
-/// When the shapes differ, the column has no tensor, a code is not in its dictionary, or memory runs out.
+/// When the shapes differ, the column has no tensor or is on a GPU, a code is not in its dictionary, or memory runs out.
 ///
 /// # Safety
 /// The destination is writable over the whole extent of its layout, nothing else uses it meanwhile, it does not overlap the
@@ -187,6 +187,7 @@ pub unsafe fn write_values(
     fill: Option<&[u8]>,
     threads: usize,
 ) -> Result<()> {
+    chunks.iter().try_for_each(Array::check_on_host)?;
     let (shape, strides) = (destination.layout.shape(), destination.layout.strides());
     let total: usize = chunks.iter().map(Array::len).sum();
     if shape.first() != Some(&(total as i64)) {
@@ -277,6 +278,7 @@ pub unsafe fn write_matrix(
     out: *mut u8,
     threads: usize,
 ) -> Result<()> {
+    columns.iter().flat_map(|column| column.chunks).try_for_each(Array::check_on_host)?;
     let Some(first) = columns.first() else { return Ok(()) };
     let lengths = |column: &MatrixColumn<'_>| column.chunks.iter().map(Array::len).collect::<Vec<_>>();
     if columns.iter().any(|column| lengths(column) != lengths(first)) {

@@ -13,10 +13,20 @@ tensorferry_core::hint_keys! {
     SPLIT_LISTS = "arrow.split_lists";
     /// Lists or structs are null.
     DROP_NULLS = "arrow.drop_nulls";
+    /// The type of a device is not supported.
+    MOVE_TO_HOST = "arrow.move_to_host";
+    /// A column in GPU memory would have to be read on the host.
+    COPY_TO_HOST = "arrow.copy_to_host";
     /// A tensor cannot be exported as rows.
     EXPORT_ROWS = "arrow.export_rows";
     /// Arrow lacks the type of a tensor.
     EXPORT_TYPE = "arrow.export_type";
     /// The columns of a table have different numbers of rows.
     EXPORT_EQUAL_ROWS = "arrow.export_equal_rows";
+    /// A column in GPU memory was exported through the interface for host memory.
+    EXPORT_HOST_COPY = "arrow.export_host_copy";
+    /// A tensor on a GPU is not dense.
+    EXPORT_DENSE_COPY = "arrow.export_dense_copy";
+    /// The columns of a table are on different devices.
+    EXPORT_ONE_DEVICE = "arrow.export_one_device";
 }

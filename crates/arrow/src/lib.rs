@@ -9,6 +9,7 @@
 //!
 //! - [`abi`]: the C structs;
 //! - `owned`: C structs whose release callback runs once;
+//! - `device`: arrays in GPU memory, whose buffers are never read here;
 //! - `schema`: types of columns, and the extension types that describe tensors;
 //! - `array`: arrays, checked against the type of their column;
 //! - `bitmap`: validity and booleans, which are stored as bits;
@@ -23,6 +24,7 @@ pub mod abi;
 mod array;
 mod bitmap;
 mod dense_lists;
+mod device;
 mod errors;
 mod export;
 mod gather;
@@ -35,6 +37,7 @@ mod stream;
 
 pub use array::{Array, ArrayOwner, Encoding};
 pub use dense_lists::dense_lists;
+pub use device::DeviceArray;
 pub use export::{ColumnExport, TableExport};
 pub use gather::{MatrixColumn, count_nulls, write_matrix, write_validity, write_values};
 pub use owned::{Owned, Releasable};

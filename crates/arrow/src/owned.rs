@@ -1,6 +1,6 @@
 //! C structs that belong to this process: their release callback runs once, when they are dropped.
 
-use crate::abi::{ArrowArray, ArrowArrayStream, ArrowSchema};
+use crate::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowSchema};
 use crate::errors::invalid_struct;
 use tensorferry_core::Result;
 
@@ -9,12 +9,35 @@ pub trait Releasable: Sized {
     /// The name of the struct, for messages.
     const NAME: &'static str;
 
+    /// The struct that the callback releases: the struct itself, or one inside it.
+    type Target;
+
+    /// The struct that the callback releases.
+    fn target(&mut self) -> *mut Self::Target;
+
     /// The field that holds the callback.
-    fn release_field(&mut self) -> &mut Option<unsafe extern "C" fn(*mut Self)>;
+    fn release_field(&mut self) -> &mut Option<unsafe extern "C" fn(*mut Self::Target)>;
+
+    /// Releases the struct, if it is not released.
+    ///
+    /// # Safety
+    /// The struct is as the specification requires, and nothing else releases it.
+    unsafe fn release(&mut self) {
+        if let Some(release) = *self.release_field() {
+            // SAFETY: the callback of a struct that is not released may be called once (the contract of this function).
+            unsafe { release(self.target()) };
+        }
+    }
 }
 
 impl Releasable for ArrowSchema {
     const NAME: &'static str = "ArrowSchema";
+
+    type Target = Self;
+
+    fn target(&mut self) -> *mut Self {
+        self
+    }
 
     fn release_field(&mut self) -> &mut Option<unsafe extern "C" fn(*mut Self)> {
         &mut self.release
@@ -24,6 +47,12 @@ impl Releasable for ArrowSchema {
 impl Releasable for ArrowArray {
     const NAME: &'static str = "ArrowArray";
 
+    type Target = Self;
+
+    fn target(&mut self) -> *mut Self {
+        self
+    }
+
     fn release_field(&mut self) -> &mut Option<unsafe extern "C" fn(*mut Self)> {
         &mut self.release
     }
@@ -32,8 +61,28 @@ impl Releasable for ArrowArray {
 impl Releasable for ArrowArrayStream {
     const NAME: &'static str = "ArrowArrayStream";
 
+    type Target = Self;
+
+    fn target(&mut self) -> *mut Self {
+        self
+    }
+
     fn release_field(&mut self) -> &mut Option<unsafe extern "C" fn(*mut Self)> {
         &mut self.release
+    }
+}
+
+impl Releasable for ArrowDeviceArray {
+    const NAME: &'static str = "ArrowDeviceArray";
+
+    type Target = ArrowArray;
+
+    fn target(&mut self) -> *mut ArrowArray {
+        &raw mut self.array
+    }
+
+    fn release_field(&mut self) -> &mut Option<unsafe extern "C" fn(*mut ArrowArray)> {
+        &mut self.array.release
     }
 }
 
@@ -92,9 +141,7 @@ impl<T: Releasable> Owned<T> {
 
 impl<T: Releasable> Drop for Owned<T> {
     fn drop(&mut self) {
-        if let Some(release) = *self.0.release_field() {
-            // SAFETY: `take` moved a struct that is not released, and whose callback may be called once. A value is dropped once.
-            unsafe { release(&raw mut self.0) };
-        }
+        // SAFETY: `take` moved a struct that nothing else releases, and a value is dropped once.
+        unsafe { self.0.release() };
     }
 }

@@ -5,8 +5,9 @@
 //! is all streams of the context. The host waits only where a sync point is all streams and the driver is older than
 //! CUDA 12.5.
 //!
-//! Nothing here is unsafe: a [`Stream`] is alive by the contract of [`Stream::from_handle`], and the driver returns an error
-//! for a stream of another GPU where it needs one of this GPU.
+//! Ordering streams is safe: a [`Stream`] is alive by the contract of [`Stream::from_handle`], and the driver returns an error
+//! for a stream of another GPU where it needs one of this GPU. The event of another library is a bare handle, for which the caller
+//! of [`Gpu::order_after_event`] vouches.
 //!
 //! `order` does not ask first whether there is anything to wait for. In a process with JAX a driver took 1.6 microseconds
 //! to query a stream, and 0.6 to queue the wait (H200, CUDA 13). Callers that gain by knowing call [`Gpu::is_done`].
@@ -22,6 +23,7 @@
 //!   must join again before the capture ends.
 
 use crate::driver::Driver;
+use crate::driver::handles::EventHandle;
 use crate::event_pool::Event;
 use crate::gpu::Gpu;
 use crate::hints;
@@ -79,6 +81,22 @@ impl Gpu {
         let ordered = self.record_and_wait(before, &event, after);
         self.events.put([event]);
         ordered
+    }
+
+    /// Lets work that is queued on a stream from now on begin when the work that an event has recorded is complete. The event
+    /// belongs to another library, which may destroy it afterwards.
+    ///
+    /// # Errors
+    /// When the device fails, or the driver does not allow the wait.
+    ///
+    /// # Safety
+    /// `event` is the handle of an event of this process, which is alive during the call.
+    pub unsafe fn order_after_event(&self, event: usize, stream: Stream) -> Result<()> {
+        let _entered = self.enter()?;
+        // SAFETY: `from_foreign` requires an event that is alive while the handle is used (the contract of this function). The wait
+        // that is queued refers to what was recorded, and not to the event.
+        let event = unsafe { EventHandle::from_foreign(event) };
+        self.driver.stream_wait(stream, &event, 0)
     }
 
     /// Lets a stream wait for all work that is queued on every GPU that this process uses.

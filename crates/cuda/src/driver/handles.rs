@@ -1,7 +1,7 @@
 //! Handles of driver objects as types, so that safe code can only pass a handle that the driver wrote.
 //!
 //! Every field is private to this file. A handle is null, or the driver wrote it through a `&mut` argument
-//! (`arguments`). The driver rejects null with a status.
+//! (`arguments`), or it is the event of another library, for which unsafe code vouches. The driver rejects null with a status.
 //!
 //! - A handle whose object is never destroyed is `Copy`.
 //! - A handle that owns its object is not `Clone`: uses borrow it, and the function that destroys the object consumes it.
@@ -64,6 +64,15 @@ impl ContextHandle {
 }
 
 impl EventHandle {
+    /// The event of another library, which this crate does not destroy.
+    ///
+    /// # Safety
+    /// The handle is that of an event of this process, which is alive for as long as the result is used. The result is not passed
+    /// to `cuEventDestroy`.
+    pub(crate) unsafe fn from_foreign(handle: usize) -> Self {
+        Self(handle)
+    }
+
     /// Moves the handle out, for the function that destroys the event.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::take(self)

@@ -1,13 +1,15 @@
 //! The capsules of the Arrow PyCapsule interface.
 
-use crate::errors::{Result, fail, type_name, wrap_exception};
+use super::device_memory;
+use crate::errors::{Failure, Result, fail, type_name, wrap_exception};
 use crate::interpreter::objects;
 use crate::interpreter::type_cache::Cache;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::ffi::CStr;
-use tensorferry_arrow::abi::{ArrowArray, ArrowArrayStream, ArrowSchema};
-use tensorferry_arrow::{Array, ArrayStream, Field, Owned, Releasable};
+use tensorferry_arrow::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowSchema};
+use tensorferry_arrow::{Array, ArrayStream, DeviceArray, Field, Owned, Releasable};
 use tensorferry_core::ErrorKind;
 
 /// What an object exports.
@@ -18,23 +20,76 @@ pub(super) enum Opened {
     Stream(ArrayStream),
 }
 
-/// Calls the method of an object: `__arrow_c_array__` if it has one, otherwise `__arrow_c_stream__`.
-pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
-    if has_array_method(object)? {
-        let (field, array) = read_array(object)?;
-        return Ok(Opened::Array(field, array));
+const ARRAY: &str = "__arrow_c_array__";
+const STREAM: &str = "__arrow_c_stream__";
+const DEVICE_ARRAY: &str = "__arrow_c_device_array__";
+
+/// The methods of the interface that a type has.
+#[derive(Clone, Copy, Debug)]
+struct Methods {
+    array: bool,
+    stream: bool,
+    device: bool,
+}
+
+impl Methods {
+    /// The methods of an object's type. They are looked up once for each type, because the `__getattr__` of polars takes longer for
+    /// a name that does not exist than a conversion.
+    fn of(object: &Bound<'_, PyAny>) -> Result<Self> {
+        static KNOWN: Cache<Methods> = Cache::new();
+        let kind = object.get_type();
+        if let Some(known) = KNOWN.get(object.py(), kind.as_ptr()) {
+            return Ok(known);
+        }
+        let methods = Self {
+            array: kind.hasattr(ARRAY)?,
+            stream: kind.hasattr(STREAM)?,
+            device: kind.hasattr(DEVICE_ARRAY)?,
+        };
+        KNOWN.put(&kind, methods);
+        Ok(methods)
     }
-    let capsule = call(object, "__arrow_c_stream__")?;
-    let stream = take::<ArrowArrayStream>(object, &capsule, c"arrow_array_stream")?;
-    // The producer may run a query to know its types.
-    // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
-    let stream = object.py().detach(|| unsafe { ArrayStream::new(stream) });
-    Ok(Opened::Stream(stream?))
+}
+
+/// Calls the method of an object: `__arrow_c_array__` if it has one, otherwise `__arrow_c_stream__`.
+///
+/// An object without them, or whose memory is on a GPU so that they raise, is read through `__arrow_c_device_array__`.
+pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
+    let py = object.py();
+    let methods = Methods::of(object)?;
+    let method = match methods {
+        Methods { array: true, .. } => ARRAY,
+        Methods { stream: false, device: true, .. } => DEVICE_ARRAY,
+        _ => STREAM,
+    };
+    let (method, exported) = match object.call_method1(method, PyTuple::empty(py)) {
+        Err(error) if methods.device && method != DEVICE_ARRAY && error.is_instance_of::<PyException>(py) => {
+            (DEVICE_ARRAY, object.call_method1(DEVICE_ARRAY, PyTuple::empty(py)))
+        }
+        exported => (method, exported),
+    };
+    let exported = exported.map_err(|error| call_failed(object, method, error))?;
+    if method == STREAM {
+        let stream = take::<ArrowArrayStream>(object, &exported, c"arrow_array_stream")?;
+        // The producer may run a query to know its types.
+        // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
+        let stream = py.detach(|| unsafe { ArrayStream::new(stream) });
+        return Ok(Opened::Stream(stream?));
+    }
+    let Ok((schema, array)) = exported.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
+        return Err(not_capsules(object, method));
+    };
+    let (field, array) = match method {
+        ARRAY => read_array(object, &schema, &array)?,
+        _ => read_device_array(object, &schema, &array)?,
+    };
+    Ok(Opened::Array(field, array))
 }
 
 /// Whether an object is a stream: what has no length, and no array as a whole, is not there a second time.
 pub(super) fn can_be_read_once(object: &Bound<'_, PyAny>) -> Result<bool> {
-    Ok(!has_array_method(object)? && !object.get_type().hasattr("__len__")?)
+    let methods = Methods::of(object)?;
+    Ok(methods.stream && !methods.array && !object.get_type().hasattr("__len__")?)
 }
 
 /// Reads the type of a stream, and nothing of the stream itself.
@@ -57,25 +112,11 @@ pub(super) fn read_schema(object: &Bound<'_, PyAny>) -> Result<Field> {
             }
         }
     };
-    let capsule = call(&with_schema, METHOD)?;
+    let capsule =
+        with_schema.call_method0(METHOD).map_err(|error| call_failed(&with_schema, METHOD, error))?;
     let schema = take::<ArrowSchema>(object, &capsule, c"arrow_schema")?;
     // SAFETY: the interface requires of a producer what `from_schema` requires: pointers that are null or valid.
     Ok(unsafe { Field::from_schema(&schema) }?)
-}
-
-/// Whether a type has `__arrow_c_array__`.
-static HAS_ARRAY_METHOD: Cache<bool> = Cache::new();
-
-/// Whether the type of an object has `__arrow_c_array__`. It is looked up once for each type, because the `__getattr__` of polars
-/// takes longer for a name that does not exist than a conversion.
-fn has_array_method(object: &Bound<'_, PyAny>) -> Result<bool> {
-    let kind = object.get_type();
-    if let Some(known) = HAS_ARRAY_METHOD.get(object.py(), kind.as_ptr()) {
-        return Ok(known);
-    }
-    let has_method = kind.hasattr("__arrow_c_array__")?;
-    HAS_ARRAY_METHOD.put(&kind, has_method);
-    Ok(has_method)
 }
 
 /// Reads all chunks of an object, and the type that they have in common.
@@ -100,13 +141,13 @@ pub(super) fn read(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
     }
 }
 
-fn read_array(object: &Bound<'_, PyAny>) -> Result<(Field, Array)> {
-    let capsules = call(object, "__arrow_c_array__")?;
-    let Ok((schema, array)) = capsules.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
-        return Err(not_capsules(object, "__arrow_c_array__"));
-    };
-    let schema = take::<ArrowSchema>(object, &schema, c"arrow_schema")?;
-    let array = take::<ArrowArray>(object, &array, c"arrow_array")?;
+fn read_array(
+    object: &Bound<'_, PyAny>,
+    schema: &Bound<'_, PyAny>,
+    array: &Bound<'_, PyAny>,
+) -> Result<(Field, Array)> {
+    let schema = take::<ArrowSchema>(object, schema, c"arrow_schema")?;
+    let array = take::<ArrowArray>(object, array, c"arrow_array")?;
     // SAFETY: the interface requires of a producer what `from_schema` and `Array::new` require: pointers that are null or valid, and
     // buffers of the sizes that the type and the lengths need, which do not change.
     unsafe {
@@ -116,15 +157,35 @@ fn read_array(object: &Bound<'_, PyAny>) -> Result<(Field, Array)> {
     }
 }
 
-fn call<'py>(object: &Bound<'py, PyAny>, method: &str) -> Result<Bound<'py, PyAny>> {
-    object.call_method1(method, PyTuple::empty(object.py())).map_err(|error| {
-        let about = format!("the {method} of {} failed", type_name(object));
-        let hint = "check that the object was not consumed before, and holds columns that Arrow can express";
-        wrap_exception(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
-    })
+fn read_device_array(
+    object: &Bound<'_, PyAny>,
+    schema: &Bound<'_, PyAny>,
+    array: &Bound<'_, PyAny>,
+) -> Result<(Field, Array)> {
+    let schema = take::<ArrowSchema>(object, schema, c"arrow_schema")?;
+    let Some(pointer) = objects::capsule_pointer(array, c"arrow_device_array") else {
+        return Err(not_capsules(object, DEVICE_ARRAY));
+    };
+    // SAFETY: a capsule of this name holds a struct of this type (the Arrow PyCapsule interface). The GIL is held, so that no other
+    // consumer takes it meanwhile, and the capsule's destructor leaves a released struct alone.
+    let array = unsafe { DeviceArray::take(pointer.cast::<ArrowDeviceArray>().as_ptr()) }?;
+    device_memory::order_after_producer(object.py(), &array)?;
+    // SAFETY: the interface requires of a producer what `from_schema` and `on_device` require, as in `read_array`, with buffers on
+    // the device that the struct names.
+    unsafe {
+        let field = Field::from_schema(&schema)?;
+        let array = Array::on_device(array.array, &field, array.device)?;
+        Ok((field, array))
+    }
 }
 
-fn not_capsules(object: &Bound<'_, PyAny>, method: &str) -> crate::errors::Failure {
+fn call_failed(object: &Bound<'_, PyAny>, method: &str, error: PyErr) -> Failure {
+    let about = format!("the {method} of {} failed", type_name(object));
+    let hint = "check that the object was not consumed before, and holds columns that Arrow can express";
+    wrap_exception(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
+}
+
+fn not_capsules(object: &Bound<'_, PyAny>, method: &str) -> Failure {
     fail(
         ErrorKind::InvalidTensor,
         format!("the {method} of {} did not return Arrow capsules", type_name(object)),

@@ -1,5 +1,6 @@
 //! A column as a source of conversions.
 
+use super::device_memory::gpu_source;
 use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, NewArray};
 use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::{Result, fail};
@@ -106,6 +107,9 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         _ if column.is_unread => Pending::Stream,
         ColumnContent::Values(values) => {
             if let Some(tensor) = values.in_place()? {
+                if tensor.device().is_cuda() {
+                    return gpu_source(object, tensor);
+                }
                 // Arrow memory may be that of a NumPy array, which its owner writes.
                 return Ok(Source::in_place(object.clone(), "arrow", tensor));
             }

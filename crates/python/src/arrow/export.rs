@@ -1,19 +1,23 @@
 //! `ferry.arrow.export`: tensors as objects with the Arrow PyCapsule interface.
 
+use super::device_memory;
 use crate::conversion::host_copy::copy_packed;
 use crate::conversion::reading::{materialise, read};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
-use crate::errors::{Result, fail};
+use crate::conversion::streams::Streams;
+use crate::errors::Result;
 use crate::interpreter::objects;
 use crate::interpreter::owner::Owner;
+use pyo3::exceptions::PyNotImplementedError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
-use tensorferry_arrow::abi::{ArrowArray, ArrowArrayStream, ArrowSchema};
-use tensorferry_arrow::{ColumnExport, Releasable, TableExport};
-use tensorferry_core::{ByteOrder, ErrorKind, Tensor};
+use tensorferry_arrow::abi::{ArrowArrayStream, ArrowSchema};
+use tensorferry_arrow::{ColumnExport, Releasable, TableExport, hints};
+use tensorferry_core::{ByteOrder, Device, Error, ErrorKind, Tensor};
 
 /// The owner of exported memory. Structs on any thread refer to it; the lock is never taken.
 type ExportOwner = Mutex<Owner>;
@@ -60,21 +64,23 @@ fn shared_tensor(x: &Bound<'_, PyAny>) -> Result<Tensor<Arc<ExportOwner>>> {
     Ok(unsafe { tensor.map_owner(|owner| Arc::new(Mutex::new(owner))) })
 }
 
-/// The memory of a tensor, or a dense copy of it.
+/// The memory of a tensor, or a dense copy of it in host memory.
 fn dense_tensor(x: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
-    let source = read(recognise(x)?)?;
+    let mut source = read(recognise(x)?)?;
+    let streams = source.take_streams();
     let tensor = match source.memory {
         SourceMemory::InPlace(tensor) => tensor,
         SourceMemory::Pending { pending, dtype, .. } => materialise(&source.object, pending, dtype)?,
     };
+    let is_exportable = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
     if !tensor.device().is_host() {
-        return Err(fail(
-            ErrorKind::UnsupportedDevice,
-            format!("the tensor is on {}, and columns are exported from host memory", tensor.device()),
-            "export ferry.to(x, \"numpy\")",
-        ));
+        if !is_exportable || !tensor.device().is_cuda() {
+            // `ColumnExport` has the error.
+            return Ok(tensor);
+        }
+        return device_memory::complete(x.py(), tensor, streams.unwrap_or_else(Streams::unnamed));
     }
-    match tensor.layout().is_dense() && tensor.order() == ByteOrder::Native {
+    match is_exportable {
         true => Ok(tensor),
         false => copy_packed(x.py(), &tensor, tensor.dtype()),
     }
@@ -100,13 +106,10 @@ fn capsule<'py, T: Releasable>(
 /// # Safety
 /// The pointer is from `Box::into_raw`, and nothing else uses it.
 unsafe fn drop_struct<T: Releasable>(pointer: *mut T) {
-    // SAFETY: the contract of this function. A struct whose `release` is not null was not moved out, so that nothing else releases
-    // it.
+    // SAFETY: the contract of this function. A struct that is not released was not moved out, so that nothing else releases it.
     unsafe {
-        if let Some(release) = *(*pointer).release_field() {
-            release(pointer);
-        }
-        drop(Box::from_raw(pointer));
+        let mut exported = Box::from_raw(pointer);
+        exported.release();
     }
 }
 
@@ -126,13 +129,45 @@ unsafe extern "C" fn free<T: Releasable>(capsule: *mut ffi::PyObject) {
 const SCHEMA_NAME: &CStr = c"arrow_schema";
 const ARRAY_NAME: &CStr = c"arrow_array";
 const STREAM_NAME: &CStr = c"arrow_array_stream";
+const DEVICE_ARRAY_NAME: &CStr = c"arrow_device_array";
 
 type Capsules<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-fn capsules(py: Python<'_>, schema: ArrowSchema, array: ArrowArray) -> Result<Capsules<'_>> {
+/// The capsules of a schema and of an array, with or without its device.
+fn capsules<'py>(
+    py: Python<'py>,
+    schema: ArrowSchema,
+    array: impl Releasable,
+    name: &'static CStr,
+) -> Result<Capsules<'py>> {
     // Both are in capsules before one of them can fail.
-    let (schema, array) = (capsule(py, schema, SCHEMA_NAME), capsule(py, array, ARRAY_NAME));
+    let (schema, array) = (capsule(py, schema, SCHEMA_NAME), capsule(py, array, name));
     Ok((schema?, array?))
+}
+
+/// The error of a method whose consumers expect host memory.
+fn check_on_host(device: Device, method: &str) -> Result<()> {
+    match device.is_host() {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::UnsupportedDevice,
+            format!("the column is on {device}, and {method} is for host memory"),
+        )
+        .with_hint(hints::EXPORT_HOST_COPY)
+        .into()),
+    }
+}
+
+/// The keywords that later versions of the interface may define. Producers raise for those that they do not know.
+fn check_keywords(keywords: Option<&Bound<'_, PyDict>>) -> Result<()> {
+    let unknown = keywords.and_then(|given| given.iter().find(|(_, value)| !value.is_none()));
+    match unknown {
+        None => Ok(()),
+        Some((name, _)) => {
+            let text = format!("__arrow_c_device_array__() does not support the keyword argument '{name}'");
+            Err(PyNotImplementedError::new_err(text).into())
+        }
+    }
 }
 
 #[pymethods]
@@ -150,7 +185,21 @@ impl ExportedColumn {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> Result<Capsules<'py>> {
         let _ = requested_schema;
-        capsules(py, self.0.schema(), self.0.array())
+        check_on_host(self.0.device(), "__arrow_c_array__")?;
+        capsules(py, self.0.schema(), self.0.array(), ARRAY_NAME)
+    }
+
+    /// The type, the memory and the device of the column, as capsules. Another type is not offered.
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Capsules<'py>> {
+        let _ = requested_schema;
+        check_keywords(kwargs)?;
+        capsules(py, self.0.schema(), self.0.device_array(), DEVICE_ARRAY_NAME)
     }
 }
 
@@ -169,7 +218,21 @@ impl ExportedTable {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> Result<Capsules<'py>> {
         let _ = requested_schema;
-        capsules(py, self.0.schema(), self.0.array())
+        check_on_host(self.0.device(), "__arrow_c_array__")?;
+        capsules(py, self.0.schema(), self.0.array(), ARRAY_NAME)
+    }
+
+    /// The types, the memory and the device of the columns, as capsules. Other types are not offered.
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> Result<Capsules<'py>> {
+        let _ = requested_schema;
+        check_keywords(kwargs)?;
+        capsules(py, self.0.schema(), self.0.device_array(), DEVICE_ARRAY_NAME)
     }
 
     /// A stream of one batch, as a capsule. Other types are not offered.
@@ -180,6 +243,7 @@ impl ExportedTable {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyAny>> {
         let _ = requested_schema;
+        check_on_host(self.0.device(), "__arrow_c_stream__")?;
         let stream: ArrowArrayStream = self.0.stream();
         capsule(py, stream, STREAM_NAME)
     }

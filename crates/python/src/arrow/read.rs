@@ -125,17 +125,18 @@ impl Selection {
 /// The error for an object without the interface, or whose interface is not used.
 pub(super) fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
     let has = |name: &str| x.hasattr(name).unwrap_or(false);
-    let (fact, hint) = if has("__arrow_c_array__") || has("__arrow_c_stream__") {
-        (
-            "changes values when it exports itself to Arrow",
-            "pass its columns to ferry.to, or a table of pyarrow",
-        )
-    } else {
-        (
-            "has neither __arrow_c_array__ nor __arrow_c_stream__",
-            "pass a column or a table of Arrow, or use ferry.to",
-        )
-    };
+    let (fact, hint) =
+        if ["__arrow_c_array__", "__arrow_c_stream__", "__arrow_c_device_array__"].into_iter().any(has) {
+            (
+                "changes values when it exports itself to Arrow",
+                "pass its columns to ferry.to, or a table of pyarrow",
+            )
+        } else {
+            (
+                "has neither __arrow_c_array__ nor __arrow_c_stream__ nor __arrow_c_device_array__",
+                "pass a column or a table of Arrow, or use ferry.to",
+            )
+        };
     fail(ErrorKind::NotATensor, format!("an object of type {} {fact}", type_name(x)), hint)
 }
 
@@ -198,6 +199,23 @@ fn check_no_null_structs(chunks: &[Array]) -> Result<()> {
     }
 }
 
+/// The error for columns in GPU memory that would have to be read on the host, without those of a table.
+fn check_readable(chunks: &[Array]) -> Result<()> {
+    Ok(chunks.iter().try_for_each(Array::check_readable)?)
+}
+
+/// The error for columns in GPU memory with an option whose result is gathered on the host.
+fn check_on_host(chunks: &[Array], option: &str) -> Result<()> {
+    match chunks.iter().find(|chunk| !chunk.device().is_host()) {
+        None => Ok(()),
+        Some(chunk) => Err(fail(
+            ErrorKind::UnsupportedDevice,
+            format!("{option} is for columns in host memory, and x is on {}", chunk.device()),
+            format!("leave out {option}, or copy x to host memory first, with the library that made it"),
+        )),
+    }
+}
+
 /// A column as an object that `to` converts, or a dict of the columns of a table.
 fn build<'py>(
     py: Python<'py>,
@@ -205,6 +223,7 @@ fn build<'py>(
     chunks: Vec<Array>,
     options: &ArrowOptions,
 ) -> Result<Bound<'py, PyAny>> {
+    check_readable(&chunks)?;
     let fields = match &field.column {
         Column::Structs(fields) => fields,
         Column::Lists { child, .. } if options.ragged == Ragged::Offsets => {
@@ -256,6 +275,7 @@ fn build_column<'py>(
     if options.nulls != Nulls::Mask {
         return Ok(new(ColumnContent::Values(values), dtype, pad)?);
     }
+    check_on_host(&values.chunks, "nulls=\"mask\"")?;
     // Padding counts as not valid.
     let mask = new(ColumnContent::Validity(values.chunks.clone()), DType::Bool, Fill::ZERO)?;
     let values = new(ColumnContent::Values(values), dtype, pad)?;
@@ -277,6 +297,7 @@ fn build_matrix<'py>(
         let hint = "pass a number or \"nan\" for nulls, or leave out stack";
         return Err(invalid("nulls=\"mask\" has no matrix of masks".to_owned(), hint));
     }
+    check_on_host(&chunks, "stack=True")?;
     check_no_null_structs(&chunks)?;
     let rows = chunks.iter().map(Array::len).sum::<usize>() as i64;
     let mut columns = Vec::new();

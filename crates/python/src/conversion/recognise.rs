@@ -91,7 +91,10 @@ fn class<'py>(py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, 
 fn by_arrow_interface(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
     for class in kind.mro().iter() {
         let own = class.getattr("__dict__")?;
-        if own.contains("__arrow_c_array__")? || own.contains("__arrow_c_stream__")? {
+        if own.contains("__arrow_c_array__")?
+            || own.contains("__arrow_c_stream__")?
+            || own.contains("__arrow_c_device_array__")?
+        {
             let module = class.getattr("__module__")?.extract::<String>().unwrap_or_default();
             return Ok(match module.split('.').next() {
                 Some("pandas") => Some(Recognised::Pandas),
