@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support import fake_driver
-from support.arrow_device import CPU, CUDA, CUDA_HOST, Producer, array, column, look
+from support.arrow_device import CPU, CUDA, CUDA_HOST, Producer, array, column, inspect_export
 
 import tensorferry as ferry
 from tensorferry import arrow
@@ -208,7 +208,7 @@ def test_export_of_host_memory() -> None:
     values = np.arange(6.0).reshape(3, 2)
     gone = weakref.ref(values)
     for exported in (arrow.export(values), arrow.export({"x": values})):
-        struct = look(exported)
+        struct = inspect_export(exported)
         assert (struct.device_type, struct.device_id, struct.sync_event) == (CPU, -1, None)
         assert struct.array.length == 3
         assert list(struct.reserved) == [0, 0, 0]

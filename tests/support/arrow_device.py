@@ -1,5 +1,4 @@
-"""Columns with the Arrow C device data interface by hand, also invalid ones, and a look at those of
-others."""
+"""Producers of the Arrow C device data interface, also invalid ones, and the structs of others."""
 
 from __future__ import annotations
 
@@ -117,7 +116,7 @@ def column(
     return Producer(kind, array(length, [bitmap, data], **of_struct), device_type, **options)
 
 
-def look(exported: Any) -> DeviceArray:
+def inspect_export(exported: Any) -> DeviceArray:
     """The struct that an object exports. The capsule releases it when it is dropped."""
     _, capsule = exported.__arrow_c_device_array__()
     found = DeviceArray.from_address(_api.PyCapsule_GetPointer(capsule, _NAME))

@@ -2,10 +2,11 @@
 
 A source is any object with `__arrow_c_array__` or `__arrow_c_stream__` (arrays and tables of
 pyarrow and polars, relations of DuckDB), a Series or a DataFrame of pandas, or a dataset of Hugging
-Face. `ferry.to` converts columns of numbers without nulls; `to` in this module also converts nulls,
-lists, dictionaries and times, as its options say, and stacks the columns of a table to a matrix.
-`batches` reads a table or a stream in batches of rows. `export` is the other direction: an object
-that pyarrow, polars and DuckDB read without a copy. Nothing of Arrow is needed at run time.
+Face. Columns of numbers in GPU memory are read through `__arrow_c_device_array__`. `ferry.to`
+converts columns of numbers without nulls; `to` in this module also converts nulls, lists,
+dictionaries and times, as its options say, and stacks the columns of a table to a matrix. `batches`
+reads a table or a stream in batches of rows. `export` is the other direction: an object that
+pyarrow, polars and DuckDB read without a copy. Nothing of Arrow is needed at run time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,8 +50,8 @@ def to(
     """Converts a column to a tensor, or a table to a dict of tensors.
 
     Args:
-        x: An object with `__arrow_c_array__` or `__arrow_c_stream__`, a Series or a DataFrame of
-            pandas, or a dataset of Hugging Face. A stream is consumed.
+        x: An object with `__arrow_c_array__`, `__arrow_c_stream__` or `__arrow_c_device_array__`, a
+            Series or a DataFrame of pandas, or a dataset of Hugging Face. A stream is consumed.
         framework: The framework of the results, as for `ferry.to`.
         columns: The names of the columns to convert; all by default.
         stack: Whether to return one matrix with a row for each row of the table. Columns of
@@ -78,6 +79,8 @@ def to(
         NotATensorError: A column has nulls, and `nulls` does not say what to do about them.
         UnsupportedDTypeError: A column has no tensor, such as one of text.
         InvalidTensorError: The producer violates the Arrow C data interface.
+        UnsupportedError: A column in GPU memory has nulls, lists, booleans or a dictionary, which
+            are read on the host, or is on a device that is not a CUDA GPU.
 
     Example:
         >>> import pyarrow as pa
@@ -303,23 +306,26 @@ def _arrow_format(dataset: Any) -> Any:
 def export(x: Any) -> Any:
     """Exports a tensor as a column of Arrow, or a dict of tensors as a table.
 
-    The memory is shared if the tensor is dense and in host memory, and copied otherwise. Consumers
+    The memory is shared if the tensor is dense, and copied on its device otherwise. Consumers
     expect that Arrow memory does not change: do not write the tensor while one uses the column. A
     tensor of more than one axis is a column of fixed-size lists or of fixed-shape tensors. bfloat16
     and float8 have extension types named `tensorferry.<dtype>`, and booleans are `arrow.bool8`.
+
+    A tensor in GPU memory is for consumers of `__arrow_c_device_array__`; the methods for host
+    memory raise. The call waits until its values are complete.
 
     Args:
         x: A tensor of any framework with at least one axis, or a dict of such tensors by column,
             whose first axes have the same length.
 
     Returns:
-        An object with `__arrow_c_schema__` and `__arrow_c_array__`; for a dict also with
-        `__arrow_c_stream__`.
+        An object with `__arrow_c_schema__`, `__arrow_c_array__` and `__arrow_c_device_array__`; for
+        a dict also with `__arrow_c_stream__`.
 
     Raises:
-        InvalidArgumentError: A tensor has no axis, or the columns have different lengths.
+        InvalidArgumentError: A tensor has no axis, or the columns have different lengths or are on
+            different devices.
         UnsupportedDTypeError: Arrow has no such type, as for complex numbers.
-        UnsupportedError: A tensor is on a GPU.
 
     Example:
         >>> import pyarrow as pa

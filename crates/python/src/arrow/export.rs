@@ -1,22 +1,26 @@
 //! `ferry.arrow.export`: tensors as objects with the Arrow PyCapsule interface.
 
 use super::device_memory;
+use crate::conversion::convert::convert_object;
 use crate::conversion::host_copy::copy_packed;
-use crate::conversion::reading::{materialise, read};
+use crate::conversion::reading::{materialise, read, require_in_place};
 use crate::conversion::recognise::recognise;
+use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::SourceMemory;
 use crate::conversion::streams::Streams;
 use crate::errors::Result;
+use crate::frameworks;
 use crate::interpreter::objects;
 use crate::interpreter::owner::Owner;
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
 use tensorferry_arrow::abi::{ArrowArrayStream, ArrowSchema};
 use tensorferry_arrow::{ColumnExport, Releasable, TableExport, hints};
+use tensorferry_core::plan::ConvertOptions;
 use tensorferry_core::{ByteOrder, Device, Error, ErrorKind, Tensor};
 
 /// The owner of exported memory. Structs on any thread refer to it; the lock is never taken.
@@ -64,25 +68,32 @@ fn shared_tensor(x: &Bound<'_, PyAny>) -> Result<Tensor<Arc<ExportOwner>>> {
     Ok(unsafe { tensor.map_owner(|owner| Arc::new(Mutex::new(owner))) })
 }
 
-/// The memory of a tensor, or a dense copy of it in host memory.
+/// The memory of a tensor, or a dense copy of it on its device. The values are complete.
 fn dense_tensor(x: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
-    let mut source = read(recognise(x)?)?;
-    let streams = source.take_streams();
+    let (py, recognised) = (x.py(), recognise(x)?);
+    let mut source = read(recognised)?;
+    let (framework, streams) = (source.framework, source.take_streams());
     let tensor = match source.memory {
         SourceMemory::InPlace(tensor) => tensor,
         SourceMemory::Pending { pending, dtype, .. } => materialise(&source.object, pending, dtype)?,
     };
     let is_exportable = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
-    if !tensor.device().is_host() {
-        if !is_exportable || !tensor.device().is_cuda() {
-            // `ColumnExport` has the error.
-            return Ok(tensor);
+    match (tensor.device(), recognised.tensor()) {
+        (device, _) if device.is_host() && is_exportable => Ok(tensor),
+        (device, _) if device.is_host() => copy_packed(py, &tensor, tensor.dtype()),
+        (device, _) if device.is_cuda() && is_exportable => {
+            device_memory::complete(py, tensor, streams.unwrap_or_else(Streams::unnamed))
         }
-        return device_memory::complete(x.py(), tensor, streams.unwrap_or_else(Streams::unnamed));
-    }
-    match is_exportable {
-        true => Ok(tensor),
-        false => copy_packed(x.py(), &tensor, tensor.dtype()),
+        (device, Some(_)) if device.is_cuda() => {
+            let target = frameworks::target(&PyString::new(py, framework))?;
+            let options = ConvertOptions { copy: Some(true), ..ConvertOptions::NONE };
+            let request = ConversionRequest { options, ..ConversionRequest::new(target) };
+            let mut copied = read(recognise(&convert_object(recognised, &request)?)?)?;
+            let streams = copied.take_streams().unwrap_or_else(Streams::unnamed);
+            device_memory::complete(py, require_in_place(copied)?, streams)
+        }
+        // No framework allocates the memory of a copy. `ColumnExport` has the error.
+        _ => Ok(tensor),
     }
 }
 
