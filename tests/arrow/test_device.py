@@ -245,6 +245,7 @@ def test_keywords_of_later_versions() -> None:
         "batches",
         "exports",
         "exports_wait_for_queued_work",
+        "exports_during_a_capture",
         "release_of_exports_is_ordered",
         "exports_that_are_refused",
     ],

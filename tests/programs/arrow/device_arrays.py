@@ -236,6 +236,18 @@ def exports_wait_for_queued_work() -> None:
 
 
 @case
+def exports_during_a_capture() -> None:
+    """The host cannot wait for a captured stream, and does not end the capture by trying."""
+    x, stream = on_gpu(VALUES), cupy.cuda.Stream()
+    driver.testdriver_capture(stream.ptr)
+    error = raised(ferry.InvalidArgumentError, arrow.export, Foreign(x, stream))
+    assert "captured" in str(error), error
+    assert error.hint
+    assert driver.testdriver_end_captures(), "the capture was invalidated"
+    np.testing.assert_array_equal(ferry.to(arrow.export(Foreign(x, stream)), "numpy"), VALUES)
+
+
+@case
 def release_of_exports_is_ordered() -> None:
     """Memory is handed out again only after the work that a consumer has queued."""
     mine, theirs = cupy.cuda.Stream(), cupy.cuda.Stream()

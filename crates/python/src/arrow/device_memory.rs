@@ -49,6 +49,14 @@ pub(super) fn gpu_source<'py>(object: &Bound<'py, PyAny>, tensor: Tensor<Owner>)
 /// after all work that is queued on the GPU then, because consumers do not tell their streams.
 pub(super) fn complete(py: Python<'_>, tensor: Tensor<Owner>, from: Streams) -> Result<Tensor<Owner>> {
     let gpu = Gpu::get(tensor.device().index)?;
+    // The driver would refuse the wait, and invalidate the capture.
+    if gpu.is_captured(from.ready_after)? {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            "the host cannot wait for a tensor whose stream is being captured",
+            "export the tensor before or after the capture",
+        ));
+    }
     streams::wait(py, gpu, from.ready_after)?;
     let next_use = from.next_use.thread_independent();
     Ok(owned_tensor::stream_ordered(tensor, gpu, SyncPoint::AllStreams, next_use, [from.owner, None]))
