@@ -10,6 +10,8 @@ import duckdb
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import paddle
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -156,3 +158,44 @@ def test_what_cannot_be_exported() -> None:
         arrow.export({"a": "text"})
     with pytest.raises(ferry.NotATensorError):
         arrow.export([1, 2])
+
+
+def test_the_plan_says_what_is_shared() -> None:
+    values = np.arange(12.0).reshape(4, 3)
+    plan = arrow.export(values).plan
+    assert (plan.source, plan.target, plan.action, plan.shape) == (
+        "numpy",
+        "arrow",
+        "share",
+        (4, 3),
+    )
+    assert plan.notes[0].startswith("do not write the source while the result")
+    plan = arrow.export(values.T).plan
+    assert (plan.action, plan.bytes_moved) == ("copy", values.nbytes)
+    assert plan.steps
+    table = arrow.export({"a": values, "b": values[::2].repeat(2, axis=0)[:, 1]}).plan
+    assert [(part.name, part.action) for part in table.parts] == [
+        ("['a']", "share"),
+        ("['b']", "copy"),
+    ]
+    with ferry.trace() as trips:
+        arrow.export({"a": values, "b": values})
+        arrow.export(values)
+    assert [trip.plan.target for trip in trips] == ["arrow"] * 3
+    with ferry.trace() as trips:
+        ferry.to(pd.DataFrame({"a": pd.array([1, None], "Int64")}).dropna(), "numpy")
+    assert [trip.plan.target for trip in trips] == ["numpy"]
+
+
+def test_memory_that_consumers_could_not_use_is_copied() -> None:
+    unaligned = np.frombuffer(bytearray(8 * 3 + 1), np.uint8)[1:].view(np.int64)
+    unaligned[:] = [1, 2, 3]
+    exported = arrow.export(unaligned)
+    assert exported.plan.action == "copy"
+    assert pa.array(exported).to_pylist() == [1, 2, 3]
+    # Consumers release memory on threads of their own, and Paddle releases it under a lock.
+    exported = arrow.export(paddle.to_tensor([1.0, 2.0]))
+    assert exported.plan.action == "copy"
+    assert pa.array(exported).to_pylist() == [1.0, 2.0]
+    swapped = np.array([1, 2], ">i4")
+    assert pa.array(arrow.export(swapped)).to_pylist() == [1, 2]

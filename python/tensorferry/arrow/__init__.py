@@ -306,10 +306,11 @@ def _arrow_format(dataset: Any) -> Any:
 def export(x: Any) -> Any:
     """Exports a tensor as a column of Arrow, or a dict of tensors as a table.
 
-    The memory is shared if the tensor is dense, and copied on its device otherwise. Consumers
-    expect that Arrow memory does not change: do not write the tensor while one uses the column. A
-    tensor of more than one axis is a column of fixed-size lists or of fixed-shape tensors. bfloat16
-    and float8 have extension types named `tensorferry.<dtype>`, and booleans are `arrow.bool8`.
+    The memory is shared if the tensor is dense, and copied on its device otherwise; the attribute
+    `plan` of the result says which, and why. Consumers expect that Arrow memory does not change: do
+    not write the tensor while one uses the column. A tensor of more than one axis is a column of
+    fixed-size lists or of fixed-shape tensors. bfloat16 and float8 have extension types named
+    `tensorferry.<dtype>`, and booleans are `arrow.bool8`.
 
     A tensor in GPU memory is for consumers of `__arrow_c_device_array__`; the methods for host
     memory raise. The call waits until its values are complete.
@@ -320,7 +321,8 @@ def export(x: Any) -> Any:
 
     Returns:
         An object with `__arrow_c_schema__`, `__arrow_c_array__` and `__arrow_c_device_array__`; for
-        a dict also with `__arrow_c_stream__`.
+        a dict also with `__arrow_c_stream__`. Its `plan` is a Plan, for a dict with a part for each
+        column.
 
     Raises:
         InvalidArgumentError: A tensor has no axis, or the columns have different lengths or are on
@@ -331,9 +333,11 @@ def export(x: Any) -> Any:
         >>> import pyarrow as pa
         >>> pa.array(ferry.arrow.export(np.arange(3))).to_pylist()
         [0, 1, 2]
+        >>> ferry.arrow.export(np.arange(3)).plan.shares
+        True
         >>> pa.table(ferry.arrow.export({"a": np.ones(2), "b": np.zeros((2, 3))})).column_names
         ['a', 'b']
     """
     if isinstance(x, Mapping):
-        return _arrow_export_table([(str(name), tensor) for name, tensor in x.items()])
-    return _arrow_export_column(x)
+        return _arrow_export_table([(str(name), one) for name, one in x.items()], traced=True)
+    return _arrow_export_column(x, traced=True)

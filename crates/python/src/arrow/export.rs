@@ -1,100 +1,91 @@
 //! `ferry.arrow.export`: tensors as objects with the Arrow PyCapsule interface.
 
-use super::device_memory;
-use crate::conversion::convert::convert_object;
-use crate::conversion::host_copy::copy_packed;
-use crate::conversion::reading::{materialise, read, require_in_place};
-use crate::conversion::recognise::recognise;
-use crate::conversion::request::ConversionRequest;
-use crate::conversion::source::SourceMemory;
-use crate::conversion::streams::Streams;
+use super::export_source::{ExportSource, read_source};
 use crate::errors::Result;
-use crate::frameworks;
 use crate::interpreter::objects;
 use crate::interpreter::owner::Owner;
+use crate::reports::{PlanReport, TreeReport, trace};
+use crate::trees::traverse::{PathStep, format_path};
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tensorferry_arrow::abi::{ArrowArrayStream, ArrowSchema};
 use tensorferry_arrow::{ColumnExport, Releasable, TableExport, hints};
-use tensorferry_core::plan::ConvertOptions;
-use tensorferry_core::{ByteOrder, Device, Error, ErrorKind, Tensor};
+use tensorferry_core::{Device, Error, ErrorKind, Tensor};
 
 /// The owner of exported memory. Structs on any thread refer to it; the lock is never taken.
 type ExportOwner = Mutex<Owner>;
 
 /// A tensor as a column of Arrow.
 #[pyclass(frozen, module = "tensorferry._native", name = "_ExportedColumn")]
-pub(crate) struct ExportedColumn(ColumnExport<ExportOwner>);
+pub(crate) struct ExportedColumn {
+    column: ColumnExport<ExportOwner>,
+    /// What was shared or copied, and why.
+    #[pyo3(get)]
+    plan: PlanReport,
+}
 
 /// Several tensors as a table of Arrow.
 #[pyclass(frozen, module = "tensorferry._native", name = "_ExportedTable")]
-pub(crate) struct ExportedTable(Arc<TableExport<ExportOwner>>);
+pub(crate) struct ExportedTable {
+    table: Arc<TableExport<ExportOwner>>,
+    /// What was shared or copied, and why, with a part for each column.
+    #[pyo3(get)]
+    plan: PlanReport,
+}
 
 /// Exports a tensor. Rows are null where a bit of `validity` is zero.
 #[pyfunction]
-#[pyo3(signature = (x, validity=None))]
+#[pyo3(signature = (x, validity=None, *, traced=false))]
 pub(crate) fn _arrow_export_column(
     x: &Bound<'_, PyAny>,
     validity: Option<&Bound<'_, PyAny>>,
+    traced: bool,
 ) -> Result<ExportedColumn> {
-    let exported = column("", x)?;
-    Ok(ExportedColumn(match validity {
-        Some(bits) => exported.with_validity(shared_tensor(bits)?)?,
-        None => exported,
-    }))
+    let (column, plan) = export("", x, traced)?;
+    let column = match validity {
+        Some(bits) => column.with_validity(with_shared_owner(read_source(bits)?.tensor))?,
+        None => column,
+    };
+    Ok(ExportedColumn { column, plan })
 }
 
 /// Exports several tensors, by name.
 #[pyfunction]
-pub(crate) fn _arrow_export_table(columns: Vec<(String, Bound<'_, PyAny>)>) -> Result<ExportedTable> {
-    let exported = columns
-        .iter()
-        .map(|(name, x)| column(name, x).map_err(|failure| failure.within(&format!("column '{name}'"))));
-    let table = TableExport::new(exported.collect::<Result<Vec<_>>>()?)?;
-    Ok(ExportedTable(Arc::new(table)))
-}
-
-fn column(name: &str, x: &Bound<'_, PyAny>) -> Result<ColumnExport<ExportOwner>> {
-    Ok(ColumnExport::new(name, shared_tensor(x)?)?)
-}
-
-fn shared_tensor(x: &Bound<'_, PyAny>) -> Result<Tensor<Arc<ExportOwner>>> {
-    let tensor = dense_tensor(x)?;
-    // SAFETY: `map_owner` requires an owner that keeps the memory alive: the new one holds the first.
-    Ok(unsafe { tensor.map_owner(|owner| Arc::new(Mutex::new(owner))) })
-}
-
-/// The memory of a tensor, or a dense copy of it on its device. The values are complete.
-fn dense_tensor(x: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
-    let (py, recognised) = (x.py(), recognise(x)?);
-    let mut source = read(recognised)?;
-    let (framework, streams) = (source.framework, source.take_streams());
-    let tensor = match source.memory {
-        SourceMemory::InPlace(tensor) => tensor,
-        SourceMemory::Pending { pending, dtype, .. } => materialise(&source.object, pending, dtype)?,
-    };
-    let is_exportable = tensor.layout().is_dense() && tensor.order() == ByteOrder::Native;
-    match (tensor.device(), recognised.tensor()) {
-        (device, _) if device.is_host() && is_exportable => Ok(tensor),
-        (device, _) if device.is_host() => copy_packed(py, &tensor, tensor.dtype()),
-        (device, _) if device.is_cuda() && is_exportable => {
-            device_memory::complete(py, tensor, streams.unwrap_or_else(Streams::unnamed))
-        }
-        (device, Some(_)) if device.is_cuda() => {
-            let target = frameworks::target(&PyString::new(py, framework))?;
-            let options = ConvertOptions { copy: Some(true), ..ConvertOptions::NONE };
-            let request = ConversionRequest { options, ..ConversionRequest::new(target) };
-            let mut copied = read(recognise(&convert_object(recognised, &request)?)?)?;
-            let streams = copied.take_streams().unwrap_or_else(Streams::unnamed);
-            device_memory::complete(py, require_in_place(copied)?, streams)
-        }
-        // No framework allocates the memory of a copy. `ColumnExport` has the error.
-        _ => Ok(tensor),
+#[pyo3(signature = (columns, *, traced=false))]
+pub(crate) fn _arrow_export_table(
+    py: Python<'_>,
+    columns: Vec<(String, Bound<'_, PyAny>)>,
+    traced: bool,
+) -> Result<ExportedTable> {
+    let (mut exported, mut parts) = (Vec::new(), Vec::new());
+    for (name, x) in &columns {
+        let (column, plan) =
+            export(name, x, traced).map_err(|failure| failure.within(&format!("column '{name}'")))?;
+        exported.push(column);
+        parts.push(plan.named(format_path(&[PathStep::Key(PyString::new(py, name).into_any())])));
     }
+    let plan = TreeReport::new("arrow".to_owned(), parts).into();
+    Ok(ExportedTable { table: Arc::new(TableExport::new(exported)?), plan })
+}
+
+fn export(name: &str, x: &Bound<'_, PyAny>, traced: bool) -> Result<(ColumnExport<ExportOwner>, PlanReport)> {
+    let started_at = Instant::now();
+    let ExportSource { tensor, report } = read_source(x)?;
+    let column = ColumnExport::new(name, with_shared_owner(tensor))?;
+    if traced && trace::is_tracing() {
+        trace::record(x.py(), report.clone(), started_at.elapsed())?;
+    }
+    Ok((column, report.into()))
+}
+
+fn with_shared_owner(tensor: Tensor<Owner>) -> Tensor<Arc<ExportOwner>> {
+    // SAFETY: `map_owner` requires an owner that keeps the memory alive: the new one holds the first.
+    unsafe { tensor.map_owner(|owner| Arc::new(Mutex::new(owner))) }
 }
 
 /// A capsule that owns a struct, until a consumer moves it out.
@@ -185,7 +176,7 @@ fn check_keywords(keywords: Option<&Bound<'_, PyDict>>) -> Result<()> {
 impl ExportedColumn {
     /// The type of the column, as a capsule.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        capsule(py, self.0.schema(), SCHEMA_NAME)
+        capsule(py, self.column.schema(), SCHEMA_NAME)
     }
 
     /// The type and the memory of the column, as capsules. Another type is not offered.
@@ -196,8 +187,8 @@ impl ExportedColumn {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> Result<Capsules<'py>> {
         let _ = requested_schema;
-        check_on_host(self.0.device(), "__arrow_c_array__")?;
-        capsules(py, self.0.schema(), self.0.array(), ARRAY_NAME)
+        check_on_host(self.column.device(), "__arrow_c_array__")?;
+        capsules(py, self.column.schema(), self.column.array(), ARRAY_NAME)
     }
 
     /// The type, the memory and the device of the column, as capsules. Another type is not offered.
@@ -210,7 +201,7 @@ impl ExportedColumn {
     ) -> Result<Capsules<'py>> {
         let _ = requested_schema;
         check_keywords(kwargs)?;
-        capsules(py, self.0.schema(), self.0.device_array(), DEVICE_ARRAY_NAME)
+        capsules(py, self.column.schema(), self.column.device_array(), DEVICE_ARRAY_NAME)
     }
 }
 
@@ -218,7 +209,7 @@ impl ExportedColumn {
 impl ExportedTable {
     /// The types of the columns, as a capsule.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        capsule(py, self.0.schema(), SCHEMA_NAME)
+        capsule(py, self.table.schema(), SCHEMA_NAME)
     }
 
     /// The types and the memory of the columns, as capsules. Other types are not offered.
@@ -229,8 +220,8 @@ impl ExportedTable {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> Result<Capsules<'py>> {
         let _ = requested_schema;
-        check_on_host(self.0.device(), "__arrow_c_array__")?;
-        capsules(py, self.0.schema(), self.0.array(), ARRAY_NAME)
+        check_on_host(self.table.device(), "__arrow_c_array__")?;
+        capsules(py, self.table.schema(), self.table.array(), ARRAY_NAME)
     }
 
     /// The types, the memory and the device of the columns, as capsules. Other types are not offered.
@@ -243,7 +234,7 @@ impl ExportedTable {
     ) -> Result<Capsules<'py>> {
         let _ = requested_schema;
         check_keywords(kwargs)?;
-        capsules(py, self.0.schema(), self.0.device_array(), DEVICE_ARRAY_NAME)
+        capsules(py, self.table.schema(), self.table.device_array(), DEVICE_ARRAY_NAME)
     }
 
     /// A stream of one batch, as a capsule. Other types are not offered.
@@ -254,8 +245,8 @@ impl ExportedTable {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> Result<Bound<'py, PyAny>> {
         let _ = requested_schema;
-        check_on_host(self.0.device(), "__arrow_c_stream__")?;
-        let stream: ArrowArrayStream = self.0.stream();
+        check_on_host(self.table.device(), "__arrow_c_stream__")?;
+        let stream: ArrowArrayStream = self.table.stream();
         capsule(py, stream, STREAM_NAME)
     }
 }

@@ -10,6 +10,7 @@ mod capsules;
 pub(crate) mod column;
 mod device_memory;
 pub(crate) mod export;
+mod export_source;
 pub(crate) mod options;
 mod pandas;
 pub(crate) mod read;
