@@ -22,7 +22,7 @@ NO_SLOWER = 1.05
 # By `--quick` or not.
 TABLE_ROWS = {True: 2_000_000, False: 10_000_000}
 SERIES_ROWS = {True: 10_000_000, False: 100_000_000}
-COLUMNS, BATCHES, BATCH_ROWS = 10, 16, 256
+COLUMNS, BATCHES, BATCH_ROWS = 10, 64, 256
 
 
 @dataclass(frozen=True)
