@@ -118,6 +118,18 @@ def test_nanoarrow_over_cupy() -> None:
     made = nanoarrow.device.c_device_array(x)
     assert made.device_type == nanoarrow.device.DeviceType.CUDA
     np.testing.assert_array_equal(ferry.to(made, "torch").cpu(), VALUES)
-    back = nanoarrow.device.c_device_array(arrow.export(x))
-    assert back.device_type == nanoarrow.device.DeviceType.CUDA
-    np.testing.assert_array_equal(ferry.to(back, "numpy"), VALUES)
+
+
+@pytest.mark.skipif("cupy" not in GPU_FRAMEWORKS, reason="CuPy is not here")
+def test_nanoarrow_holds_memory_of_cupy() -> None:
+    import cupy
+
+    x: Any = cupy.asarray(VALUES)
+    held = nanoarrow.device.c_device_array(arrow.export(x))
+    assert held.device_type_id == CUDA
+    assert held.array.buffers[1] == x.data.ptr
+    del x
+    gc.collect()
+    result = ferry.to(held, "torch")
+    assert result.is_cuda
+    np.testing.assert_array_equal(result.cpu(), VALUES)

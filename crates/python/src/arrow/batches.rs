@@ -112,15 +112,8 @@ impl ArrowBatches {
     /// Reads the next chunk, or opens the next object. False at the end.
     fn read_more(&mut self, py: Python<'_>) -> Result<bool> {
         match std::mem::replace(&mut self.source, Chunks::End) {
-            Chunks::Stream(mut stream, objects) => {
-                // The producer may compute the next chunk, or wait for a thread that needs the GIL.
-                let (next, stream) = py.detach(move || {
-                    let next = stream.next_array();
-                    let is_open = matches!(next, Ok(Some(_)));
-                    // A stream at its end is released here.
-                    (next, is_open.then_some(stream))
-                });
-                let chunk = next?;
+            Chunks::Stream(stream, objects) => {
+                let (chunk, stream) = capsules::next_chunk(py, stream)?;
                 self.source = match (stream, objects) {
                     (Some(stream), objects) => Chunks::Stream(stream, objects),
                     (None, Some(objects)) => Chunks::Objects(objects),

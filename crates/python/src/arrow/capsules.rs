@@ -3,11 +3,13 @@
 use super::device_memory;
 use crate::errors::{Failure, Result, fail, type_name, wrap_exception};
 use crate::interpreter::objects;
+use crate::interpreter::once::interned;
 use crate::interpreter::type_cache::Cache;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::PyString;
 use std::ffi::CStr;
+use std::fmt::Display;
 use tensorferry_arrow::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowSchema};
 use tensorferry_arrow::{Array, ArrayStream, DeviceArray, Field, Owned, Releasable};
 use tensorferry_core::ErrorKind;
@@ -20,9 +22,23 @@ pub(super) enum Opened {
     Stream(ArrayStream),
 }
 
-const ARRAY: &str = "__arrow_c_array__";
-const STREAM: &str = "__arrow_c_stream__";
-const DEVICE_ARRAY: &str = "__arrow_c_device_array__";
+/// A method of the interface.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Method {
+    Array,
+    Stream,
+    DeviceArray,
+}
+
+impl Method {
+    fn name(self, py: Python<'_>) -> &Bound<'_, PyString> {
+        match self {
+            Self::Array => interned!(py, "__arrow_c_array__"),
+            Self::Stream => interned!(py, "__arrow_c_stream__"),
+            Self::DeviceArray => interned!(py, "__arrow_c_device_array__"),
+        }
+    }
+}
 
 /// The methods of the interface that a type has.
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +53,14 @@ impl Methods {
     /// a name that does not exist than a conversion.
     fn of(object: &Bound<'_, PyAny>) -> Result<Self> {
         static KNOWN: Cache<Methods> = Cache::new();
-        let kind = object.get_type();
-        if let Some(known) = KNOWN.get(object.py(), kind.as_ptr()) {
+        let (py, kind) = (object.py(), object.get_type());
+        if let Some(known) = KNOWN.get(py, kind.as_ptr()) {
             return Ok(known);
         }
         let methods = Self {
-            array: kind.hasattr(ARRAY)?,
-            stream: kind.hasattr(STREAM)?,
-            device: kind.hasattr(DEVICE_ARRAY)?,
+            array: kind.hasattr(Method::Array.name(py))?,
+            stream: kind.hasattr(Method::Stream.name(py))?,
+            device: kind.hasattr(Method::DeviceArray.name(py))?,
         };
         KNOWN.put(&kind, methods);
         Ok(methods)
@@ -58,18 +74,21 @@ pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
     let py = object.py();
     let methods = Methods::of(object)?;
     let method = match methods {
-        Methods { array: true, .. } => ARRAY,
-        Methods { stream: false, device: true, .. } => DEVICE_ARRAY,
-        _ => STREAM,
+        Methods { array: true, .. } => Method::Array,
+        Methods { stream: false, device: true, .. } => Method::DeviceArray,
+        _ => Method::Stream,
     };
-    let (method, exported) = match object.call_method1(method, PyTuple::empty(py)) {
-        Err(error) if methods.device && method != DEVICE_ARRAY && error.is_instance_of::<PyException>(py) => {
-            (DEVICE_ARRAY, object.call_method1(DEVICE_ARRAY, PyTuple::empty(py)))
+    let call = |method: Method| object.call_method0(method.name(py));
+    let (method, exported) = match call(method) {
+        Err(error)
+            if methods.device && method != Method::DeviceArray && error.is_instance_of::<PyException>(py) =>
+        {
+            (Method::DeviceArray, call(Method::DeviceArray))
         }
         exported => (method, exported),
     };
-    let exported = exported.map_err(|error| call_failed(object, method, error))?;
-    if method == STREAM {
+    let exported = exported.map_err(|error| call_failed(object, method.name(py), error))?;
+    if method == Method::Stream {
         let stream = take::<ArrowArrayStream>(object, &exported, c"arrow_array_stream")?;
         // The producer may run a query to know its types.
         // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
@@ -77,10 +96,10 @@ pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
         return Ok(Opened::Stream(stream?));
     }
     let Ok((schema, array)) = exported.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
-        return Err(not_capsules(object, method));
+        return Err(not_capsules(object, method.name(py)));
     };
     let (field, array) = match method {
-        ARRAY => read_array(object, &schema, &array)?,
+        Method::Array => read_array(object, &schema, &array)?,
         _ => read_device_array(object, &schema, &array)?,
     };
     Ok(Opened::Array(field, array))
@@ -125,20 +144,28 @@ pub(super) fn read(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
         Opened::Array(field, array) => return Ok((field, vec![array])),
         Opened::Stream(stream) => stream,
     };
-    let py = object.py();
+    let field = stream.field().clone();
     let mut chunks = Vec::new();
-    loop {
-        // The producer may compute the next chunk.
-        match py.detach(|| stream.next_array())? {
-            Some(chunk) => chunks.push(chunk),
-            None => {
-                let field = stream.field().clone();
-                py.detach(|| drop(stream));
-                return Ok((field, chunks));
-            }
-        }
-        py.check_signals()?;
+    while let (Some(chunk), Some(open)) = next_chunk(object.py(), stream)? {
+        chunks.push(chunk);
+        stream = open;
+        object.py().check_signals()?;
     }
+    Ok((field, chunks))
+}
+
+/// The next chunk, and the stream unless it is at its end. The producer may compute the chunk, or wait for a thread that needs the
+/// GIL; a stream that ends or fails is released without the GIL, too.
+pub(super) fn next_chunk(
+    py: Python<'_>,
+    mut stream: ArrayStream,
+) -> Result<(Option<Array>, Option<ArrayStream>)> {
+    let (next, stream) = py.detach(move || {
+        let next = stream.next_array();
+        let is_open = matches!(next, Ok(Some(_)));
+        (next, is_open.then_some(stream))
+    });
+    Ok((next?, stream))
 }
 
 fn read_array(
@@ -164,7 +191,7 @@ fn read_device_array(
 ) -> Result<(Field, Array)> {
     let schema = take::<ArrowSchema>(object, schema, c"arrow_schema")?;
     let Some(pointer) = objects::capsule_pointer(array, c"arrow_device_array") else {
-        return Err(not_capsules(object, DEVICE_ARRAY));
+        return Err(not_capsules(object, Method::DeviceArray.name(object.py())));
     };
     // SAFETY: a capsule of this name holds a struct of this type (the Arrow PyCapsule interface). The GIL is held, so that no other
     // consumer takes it meanwhile, and the capsule's destructor leaves a released struct alone.
@@ -179,13 +206,13 @@ fn read_device_array(
     }
 }
 
-fn call_failed(object: &Bound<'_, PyAny>, method: &str, error: PyErr) -> Failure {
+fn call_failed(object: &Bound<'_, PyAny>, method: impl Display, error: PyErr) -> Failure {
     let about = format!("the {method} of {} failed", type_name(object));
     let hint = "check that the object was not consumed before, and holds columns that Arrow can express";
     wrap_exception(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
 }
 
-fn not_capsules(object: &Bound<'_, PyAny>, method: &str) -> Failure {
+fn not_capsules(object: &Bound<'_, PyAny>, method: impl Display) -> Failure {
     fail(
         ErrorKind::InvalidTensor,
         format!("the {method} of {} did not return Arrow capsules", type_name(object)),
