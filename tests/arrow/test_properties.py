@@ -23,7 +23,7 @@ import tensorferry as ferry
 from tensorferry import arrow
 
 EXAMPLES = settings(
-    max_examples=int(os.environ.get("ARROW_EXAMPLES", "40")),
+    max_examples=int(os.environ.get("ARROW_EXAMPLES", "200")),
     deadline=None,
     derandomize=True,
     database=None,
