@@ -4,6 +4,9 @@ use crate::errors::invalid_struct;
 use std::ptr;
 use tensorferry_core::{DType, Result};
 
+/// The number of lists that are compared at once.
+const BLOCK_LISTS: usize = 1024;
+
 /// Offsets in memory that somebody else keeps alive: one more than there are lists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offsets {
@@ -78,29 +81,44 @@ impl Offsets {
     /// The length that all lists have; `None` if they differ, or without lists.
     pub(crate) fn common_length(self) -> Option<usize> {
         let length = self.get(1) - self.get(0);
-        let is_common = (1..self.lists).all(|index| self.get(index + 1) - self.get(index) == length);
+        let is_common = self.every_list(|begin, end| end - begin == length);
         (self.lists > 0 && is_common).then_some(length as usize)
+    }
+
+    /// Whether the begin and the end of every list have a property. They count from the first element of the whole child.
+    fn every_list(self, holds: impl Fn(i64, i64) -> bool) -> bool {
+        match self.is_large {
+            true => self.every_list_of::<i64>(holds),
+            false => self.every_list_of::<i32>(holds),
+        }
+    }
+
+    fn every_list_of<T: Into<i64>>(self, holds: impl Fn(i64, i64) -> bool) -> bool {
+        // SAFETY: as in `get`, for an index of at most `lists`.
+        let offset = |index: usize| unsafe { self.data.cast::<T>().add(index).read_unaligned() }.into();
+        // Without an exit inside a block the compiler compares several lists at once.
+        let mut blocks = (0..self.lists).step_by(BLOCK_LISTS);
+        blocks.all(|start| {
+            let end = self.lists.min(start + BLOCK_LISTS);
+            (start..end).fold(true, |all, index| all & holds(offset(index), offset(index + 1)))
+        })
     }
 
     /// Checks that the offsets ascend, and stay within a child of `elements` elements.
     pub(crate) fn check(self, elements: usize) -> Result<()> {
-        let mut previous = self.get(0);
-        if previous < 0 {
-            return Err(invalid_struct(format!("the first list begins at {previous}")));
+        let (first, last) = (self.get(0), self.get(self.lists));
+        if first < 0 {
+            return Err(invalid_struct(format!("the first list begins at {first}")));
         }
-        for index in 1..=self.lists {
-            let next = self.get(index);
-            if next < previous {
-                return Err(invalid_struct(format!(
-                    "list {} begins at {previous} and ends at {next}",
-                    index - 1
-                )));
-            }
-            previous = next;
+        if !self.every_list(|begin, end| begin <= end) {
+            let descends = |index: &usize| self.get(index + 1) < self.get(*index);
+            let index = (0..self.lists).find(descends).unwrap_or_default();
+            let (begin, end) = (self.get(index), self.get(index + 1));
+            return Err(invalid_struct(format!("list {index} begins at {begin} and ends at {end}")));
         }
-        if previous as u64 > elements as u64 {
+        if last as u64 > elements as u64 {
             return Err(invalid_struct(format!(
-                "the lists end at {previous}, and there are {elements} elements"
+                "the lists end at {last}, and there are {elements} elements"
             )));
         }
         Ok(())

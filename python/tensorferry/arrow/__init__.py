@@ -300,7 +300,9 @@ def _is_dataset(x: object) -> bool:
 def _arrow_format(dataset: Any) -> Any:
     """The dataset with results of Arrow, of the columns that its own format has."""
     columns = getattr(dataset, "format", {}).get("columns")
-    return dataset.with_format("arrow", **({} if columns is None else {"columns": columns}))
+    # A selection of all columns costs as much for each batch as a conversion.
+    is_selection = columns is not None and list(columns) != dataset.column_names
+    return dataset.with_format("arrow", **({"columns": columns} if is_selection else {}))
 
 
 def export(x: Any) -> Any:

@@ -67,10 +67,29 @@ impl Methods {
     }
 }
 
+/// What the method of an object returns.
+enum Exported {
+    Array(Field, Array),
+    Stream(Owned<ArrowArrayStream>),
+}
+
+/// Calls the method of an object, and reads the schema of a stream.
+pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
+    match export(object)? {
+        Exported::Array(field, array) => Ok(Opened::Array(field, array)),
+        Exported::Stream(stream) => {
+            // The producer may run a query to know its types.
+            // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
+            let stream = object.py().detach(|| unsafe { ArrayStream::new(stream) });
+            Ok(Opened::Stream(stream?))
+        }
+    }
+}
+
 /// Calls the method of an object: `__arrow_c_array__` if it has one, otherwise `__arrow_c_stream__`.
 ///
 /// An object without them, or whose memory is on a GPU so that they raise, is read through `__arrow_c_device_array__`.
-pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
+fn export(object: &Bound<'_, PyAny>) -> Result<Exported> {
     let py = object.py();
     let methods = Methods::of(object)?;
     let method = match methods {
@@ -89,11 +108,7 @@ pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
     };
     let exported = exported.map_err(|error| call_failed(object, method.name(py), error))?;
     if method == Method::Stream {
-        let stream = take::<ArrowArrayStream>(object, &exported, c"arrow_array_stream")?;
-        // The producer may run a query to know its types.
-        // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
-        let stream = py.detach(|| unsafe { ArrayStream::new(stream) });
-        return Ok(Opened::Stream(stream?));
+        return take(object, &exported, c"arrow_array_stream").map(Exported::Stream);
     }
     let Ok((schema, array)) = exported.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
         return Err(not_capsules(object, method.name(py)));
@@ -102,7 +117,7 @@ pub(super) fn open(object: &Bound<'_, PyAny>) -> Result<Opened> {
         Method::Array => read_array(object, &schema, &array)?,
         _ => read_device_array(object, &schema, &array)?,
     };
-    Ok(Opened::Array(field, array))
+    Ok(Exported::Array(field, array))
 }
 
 /// Whether an object is a stream: what has no length, and no array as a whole, is not there a second time.
@@ -140,16 +155,29 @@ pub(super) fn read_schema(object: &Bound<'_, PyAny>) -> Result<Field> {
 
 /// Reads all chunks of an object, and the type that they have in common.
 pub(super) fn read(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
-    let mut stream = match open(object)? {
-        Opened::Array(field, array) => return Ok((field, vec![array])),
-        Opened::Stream(stream) => stream,
+    let stream = match export(object)? {
+        Exported::Array(field, array) => return Ok((field, vec![array])),
+        Exported::Stream(stream) => stream,
     };
-    let field = stream.field().clone();
-    let mut chunks = Vec::new();
-    while let (Some(chunk), Some(open)) = next_chunk(object.py(), stream)? {
-        chunks.push(chunk);
-        stream = open;
-        object.py().check_signals()?;
+    let py = object.py();
+    let (field, mut chunks, mut stream) = py.detach(|| -> tensorferry_core::Result<_> {
+        // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
+        let mut stream = unsafe { ArrayStream::new(stream) }?;
+        let (field, mut chunks) = (stream.field().clone(), Vec::new());
+        // Most columns have one chunk, for which the GIL is released once: at the second call the stream is at its end.
+        for _ in 0..2 {
+            match stream.next_array()? {
+                Some(chunk) => chunks.push(chunk),
+                None => return Ok((field, chunks, None)),
+            }
+        }
+        Ok((field, chunks, Some(stream)))
+    })?;
+    while let Some(open) = stream {
+        py.check_signals()?;
+        let (chunk, rest) = next_chunk(py, open)?;
+        chunks.extend(chunk);
+        stream = rest;
     }
     Ok((field, chunks))
 }
