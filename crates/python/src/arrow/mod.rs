@@ -13,4 +13,5 @@ pub(crate) mod export;
 mod export_source;
 pub(crate) mod options;
 mod pandas;
+mod prepare;
 pub(crate) mod read;
