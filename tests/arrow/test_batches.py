@@ -239,6 +239,20 @@ def test_a_stream_that_fails() -> None:
         next(batches)
     with pytest.raises(ValueError, match="the disk is gone"):
         list(arrow.batches(produce(), 2, "numpy"))
+    batches = arrow.batches(produce(), 3, "numpy")
+    with pytest.raises(ValueError, match="the disk is gone"):
+        next(batches)
+    assert list(batches) == [], "rows before the error are not a batch"
+
+
+def test_one_thread_reads_at_a_time() -> None:
+    def produce() -> Iterator[pa.RecordBatch]:
+        with pytest.raises(ferry.InvalidArgumentError, match="another thread is reading"):
+            next(batches)
+        yield pa.record_batch({"a": [1, 2]})
+
+    batches = arrow.batches(produce(), 2, "numpy")
+    assert [batch["a"].tolist() for batch in batches] == [[1, 2]]
 
 
 def test_an_interrupt_is_heard_between_chunks() -> None:

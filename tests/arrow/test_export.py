@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import jax.numpy as jnp
 import ml_dtypes
+import nanoarrow
 import numpy as np
 import paddle
 import pandas as pd
@@ -199,3 +200,19 @@ def test_memory_that_consumers_could_not_use_is_copied() -> None:
     assert pa.array(exported).to_pylist() == [1.0, 2.0]
     swapped = np.array([1, 2], ">i4")
     assert pa.array(arrow.export(swapped)).to_pylist() == [1, 2]
+
+
+def test_who_shares_the_memory() -> None:
+    """The table in the guide."""
+    values = np.arange(100.0)
+    column, table = arrow.export(values), arrow.export({"x": values})
+
+    def is_shared(array: np.ndarray) -> bool:
+        return np.shares_memory(array, values)
+
+    assert is_shared(pa.table(table)["x"].chunk(0).to_numpy())
+    assert is_shared(pl.Series(column).to_numpy())
+    assert is_shared(pl.DataFrame(table)["x"].to_numpy())
+    assert nanoarrow.c_array(column).buffers[1] == values.__array_interface__["data"][0]
+    assert not is_shared(pd.DataFrame.from_arrow(table)["x"].to_numpy())
+    assert duckdb.from_arrow(table).sum("x").fetchall() == [(values.sum(),)]

@@ -9,12 +9,16 @@ use crate::errors::{Result, fail, type_name};
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use tensorferry_arrow::{Array, ArrayStream, Field};
 use tensorferry_core::ErrorKind;
 
-/// An iterator of batches. It holds the chunks of one batch at most, and those that the producer delivered with them.
-#[pyclass(module = "tensorferry._native", name = "_ArrowBatches")]
-pub(crate) struct ArrowBatches {
+/// An iterator of batches. The lock is taken while a batch is read, and never waited for.
+#[pyclass(frozen, module = "tensorferry._native", name = "_ArrowBatches")]
+pub(crate) struct ArrowBatches(Mutex<BatchReader>);
+
+/// Reads batches. It holds the chunks of one batch at most, and those that the producer delivered with them.
+struct BatchReader {
     rows: usize,
     drops_last: bool,
     options: ArrowOptions,
@@ -51,7 +55,7 @@ pub(crate) fn _arrow_batches(
     drop_last: bool,
 ) -> Result<ArrowBatches> {
     let selection = Selection { columns, is_stacked: stack };
-    let mut batches = ArrowBatches {
+    let mut batches = BatchReader {
         rows,
         drops_last: drop_last,
         options: *options,
@@ -69,7 +73,7 @@ pub(crate) fn _arrow_batches(
             Err(_) => return Err(not_arrow(x)),
         },
     }
-    Ok(batches)
+    Ok(ArrowBatches(Mutex::new(batches)))
 }
 
 #[pymethods]
@@ -78,24 +82,19 @@ impl ArrowBatches {
         this
     }
 
-    fn __next__<'py>(&mut self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
-        let previous = std::mem::take(&mut self.previous);
-        py.detach(|| drop(previous));
-        while self.waiting_rows < self.rows && self.read_more(py)? {
-            py.check_signals()?;
+    fn __next__<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
+        match self.0.try_lock() {
+            Ok(mut reader) => reader.next_batch(py),
+            Err(_) => Err(fail(
+                ErrorKind::InvalidArgument,
+                "another thread is reading the next batch",
+                "read the batches on one thread, or hold a lock while you read one",
+            )),
         }
-        let rows = self.waiting_rows.min(self.rows);
-        let Some(field) = self.field.clone() else { return Ok(None) };
-        if rows == 0 || (rows < self.rows && self.drops_last) {
-            return Ok(None);
-        }
-        let chunks = self.take(rows);
-        self.previous.clone_from(&chunks);
-        self.selection.build(py, &field, chunks, &self.options).map(Some)
     }
 }
 
-impl Drop for ArrowBatches {
+impl Drop for BatchReader {
     fn drop(&mut self) {
         let chunks = (std::mem::take(&mut self.previous), std::mem::take(&mut self.waiting));
         let source = std::mem::replace(&mut self.source, Chunks::End);
@@ -108,7 +107,35 @@ impl Drop for ArrowBatches {
     }
 }
 
-impl ArrowBatches {
+impl BatchReader {
+    /// The next batch, as an object that `to` converts; `None` at the end.
+    fn next_batch<'py>(&mut self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
+        let previous = std::mem::take(&mut self.previous);
+        py.detach(|| drop(previous));
+        while self.waiting_rows < self.rows {
+            let is_open = self.read_more(py).inspect_err(|_| self.end())?;
+            if !is_open {
+                break;
+            }
+            py.check_signals()?;
+        }
+        let rows = self.waiting_rows.min(self.rows);
+        let Some(field) = self.field.clone() else { return Ok(None) };
+        if rows == 0 || (rows < self.rows && self.drops_last) {
+            return Ok(None);
+        }
+        let chunks = self.take(rows);
+        self.previous.clone_from(&chunks);
+        self.selection.build(py, &field, chunks, &self.options).map(Some)
+    }
+
+    /// Ends the batches after an error, so that rows before it are not returned as a last batch.
+    fn end(&mut self) {
+        self.source = Chunks::End;
+        self.waiting.clear();
+        self.waiting_rows = 0;
+    }
+
     /// Reads the next chunk, or opens the next object. False at the end.
     fn read_more(&mut self, py: Python<'_>) -> Result<bool> {
         match std::mem::replace(&mut self.source, Chunks::End) {
