@@ -865,7 +865,9 @@ def _arrow_read(
     stack: bool = False,
     plan: bool = False,
     name: str | None = None,
+    unit: str | None = None,
 ) -> Any: ...
+def _arrow_stack(columns: list[tuple[str, Any]], options: _ArrowOptions) -> Any: ...
 def _arrow_batches(
     x: Any,
     rows: int,

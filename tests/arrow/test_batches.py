@@ -203,7 +203,8 @@ def test_batches_that_are_left_early_release_their_chunks() -> None:
 
 
 def test_errors_name_what_is_wrong() -> None:
-    for rows in (0, -1, 2.5, None, True):
+    assert len(list(arrow.batches(TABLE, 2**70, "numpy"))) == 1
+    for rows in (0, -1, 2.5, None, True, np.array([1, 2])):
         with pytest.raises(ferry.InvalidArgumentError, match="rows is"):
             arrow.batches(TABLE, rows, "numpy")  # type: ignore[arg-type]
     with pytest.raises(ferry.NotATensorError, match="__arrow_c_array__"):
@@ -218,6 +219,62 @@ def test_errors_name_what_is_wrong() -> None:
         arrow.batches(TABLE, 2, "numpy", ragged="native")
     assert list(arrow.batches([], 2, "numpy")) == []
     assert list(arrow.batches(TABLE.slice(0, 0), 2, "numpy")) == []
+
+
+def test_a_table_of_another_schema_ends_the_batches() -> None:
+    """Its chunks must not be read by the type of the first one."""
+    empty = pa.array([], pa.list_(pa.int64(), 0))
+    wide = pa.array([[1] * 1000] * 5000, pa.list_(pa.int64(), 1000))
+    for objects, options in (
+        ([empty, wide], {"nulls": "mask"}),
+        ([pa.array([[1, 2], [3]]), pa.array(np.arange(3000))], {"ragged": "dense", "pad": 0}),
+        ([pa.table({"a": [1]}), pa.table({"a": [0.5], "b": [1]})], {}),
+    ):
+        batches = arrow.batches(objects, 5000, "numpy", **options)
+        with pytest.raises(ferry.InvalidArgumentError, match="other columns than the first one"):
+            next(batches)
+        assert list(batches) == []
+
+
+def test_the_names_of_elements_are_not_part_of_the_schema() -> None:
+    named = pa.array([[1]], pa.list_(pa.field("element", pa.int64())))
+    (batch,) = arrow.batches([named, pa.array([[2, 3]])], 2, "numpy", ragged="offsets")
+    assert [part.tolist() for part in batch] == [[1, 2, 3], [0, 1, 3]]
+
+
+def test_codes_of_different_dictionaries() -> None:
+    one = pa.DictionaryArray.from_arrays([0, 1], ["a", "b"])
+    other = pa.DictionaryArray.from_arrays([0, 1], ["b", "a"])
+    batches = arrow.batches([one, other], 2, "numpy", dictionary="codes")
+    assert next(batches).tolist() == [0, 1]
+    with pytest.raises(ferry.UnsupportedDTypeError, match="different dictionaries"):
+        next(batches)
+    same = arrow.batches(pa.chunked_array([one, one]), 3, "numpy", dictionary="codes")
+    assert [batch.tolist() for batch in same] == [[0, 1, 0], [1]]
+
+
+def test_an_interrupt_in_the_producer_is_an_interrupt() -> None:
+    def produce() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"a": [1]})
+        raise KeyboardInterrupt
+
+    def reader() -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), produce())
+
+    with pytest.raises(KeyboardInterrupt):
+        list(arrow.batches(reader(), 1, "numpy"))
+    with pytest.raises(KeyboardInterrupt):
+        ferry.to(reader(), "numpy")
+
+
+def test_columns_of_a_dataset() -> None:
+    dataset = datasets.Dataset(TABLE)
+    for x in (dataset, dataset.to_iterable_dataset()):
+        assert list(next(arrow.batches(x, 7, "numpy", columns=["c", "a"]))) == ["c", "a"]
+        with pytest.raises(ferry.InvalidArgumentError, match="no column 'z'"):
+            next(arrow.batches(x, 7, "numpy", columns=["z"]))
+    with pytest.raises(ferry.NotATensorError, match=r"hint: pass it to ferry\.arrow\.to"):
+        ferry.to(dataset, "numpy")
 
 
 def test_nulls_raise_when_their_batch_is_reached() -> None:

@@ -407,3 +407,32 @@ def test_large_and_fractional_fills() -> None:
     assert arrow.to(column, "numpy", nulls=2**64 - 1).tolist() == [1, 2**64 - 1]
     halves = arrow.to(pa.array([1.0, None]), "numpy", nulls=np.float32(0.5))
     assert halves.tolist() == [1.0, 0.5]
+
+
+def test_numbers_that_the_result_does_not_have() -> None:
+    column = pa.array([1, None])
+    with x64(False), pytest.raises(ferry.InvalidArgumentError, match="which int32 does not have"):
+        arrow.to(column, "jax", nulls=2**31, dtype="default")
+    for kind, number in ((pa.float16(), 70_000), (pa.float32(), 1e300)):
+        with pytest.raises(ferry.InvalidArgumentError, match="does not have"):
+            arrow.to(column.cast(kind), "numpy", nulls=number)
+    assert arrow.to(column.cast(pa.float32()), "numpy", nulls=math.inf)[1] == math.inf
+    assert arrow.to(column.cast(pa.float32()), "numpy", nulls=0.1)[1] == np.float32(0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [
+        (pa.date32(), "days"),
+        (pa.date64(), "milliseconds"),
+        (pa.time32("s"), "seconds"),
+        (pa.timestamp("us", "UTC"), "microseconds"),
+        (pa.duration("ns"), "nanoseconds"),
+    ],
+    ids=str,
+)
+def test_the_unit_of_times_is_in_the_plan(kind: pa.DataType, unit: str) -> None:
+    for column in (pa.array([0, 0], kind), pa.chunked_array([[0], [0]], kind)):
+        plan = arrow.plan(column, "numpy", temporal="integer")
+        assert f"the integers count {unit}" in plan.notes
+    assert not any("count" in note for note in ferry.plan(pa.array([1]), "numpy").notes)

@@ -251,3 +251,19 @@ def test_native_with_a_mask_or_a_matrix() -> None:
     for options in ({"nulls": "mask"}, {"stack": True}):
         with pytest.raises(ferry.InvalidArgumentError, match='ragged="native" has no'):
             arrow.to(pa.table({"a": [[1]]}), "torch", ragged="native", **options)
+
+
+def test_lists_inside_fixed_size_lists() -> None:
+    column = pa.array([[[1], [2, 3]]], pa.list_(pa.list_(pa.int64()), 2))
+    for options in ({"ragged": "dense", "pad": 0}, {"ragged": "offsets"}):
+        with pytest.raises(ferry.UnsupportedDTypeError, match="hint: flatten the column first"):
+            arrow.to(column, "numpy", **options)
+
+
+def test_lists_of_structs_have_no_ragged_tensor() -> None:
+    column = pa.array([[{"a": 1}], []])
+    for target in ("torch", "tensorflow"):
+        with pytest.raises(ferry.UnsupportedError, match="structs"):
+            arrow.to(column, target, ragged="native")
+    values, offsets = arrow.to(column, "numpy", ragged="offsets")
+    assert (values["a"].tolist(), offsets.tolist()) == ([1], [0, 1, 1])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.introspect import FRAMEWORKS, INSPECTORS, TYPES, x64
 
@@ -132,6 +133,8 @@ def test_times() -> None:
     assert result.tolist() == [1577836800000000, -1]
     zoned = times[:1].dt.tz_localize("Europe/Berlin")
     assert arrow.to(zoned, "numpy", temporal="integer").tolist() == [1577833200000000]
+    plan = arrow.plan(zoned, "numpy", temporal="integer")
+    assert "the integers count microseconds" in plan.notes
     spans = pd.Series(pd.to_timedelta([1, 2], unit="s")).astype("timedelta64[s]")
     assert arrow.to(spans, "numpy", temporal="integer").tolist() == [1, 2]
 
@@ -206,6 +209,43 @@ def test_a_matrix_of_several_types_and_nulls() -> None:
     assert result.tolist() == [[1, 0.5], [-1, 1.5]]
     with pytest.raises(ferry.InvalidArgumentError, match="no matrix of masks"):
         arrow.to(frame, "numpy", stack=True, nulls="mask")
+
+
+@pytest.mark.parametrize("dtype", ["Int8", "int8[pyarrow]"])
+def test_nulls_of_a_matrix_have_its_type(dtype: str) -> None:
+    frame = pd.DataFrame({"a": pd.Series([1, None, 3], dtype=dtype), "b": [0, 1, 2]})
+    result = arrow.to(frame, "numpy", stack=True, nulls="nan", dtype="float32")
+    assert np.array_equal(result[:, 0], [1, np.nan, 3], equal_nan=True)
+    result = arrow.to(frame, "numpy", stack=True, nulls=1000, dtype="int32")
+    assert result[:, 0].tolist() == [1, 1000, 3]
+    with pytest.raises(ferry.InvalidArgumentError, match="nulls is 1000, which int8 does not have"):
+        arrow.to(frame["a"], "numpy", nulls=1000)
+
+
+def test_a_matrix_is_one_conversion() -> None:
+    chunks = pa.chunked_array([[1, 2], [3]])
+    frame = pd.DataFrame(
+        {"a": pd.Series(pd.arrays.ArrowExtensionArray(chunks)), "b": pd.array([4, 5, 6], "Int64")}
+    )
+    with ferry.trace() as trips:
+        plan = arrow.plan(frame, "numpy", stack=True)
+    assert not trips
+    with ferry.trace() as trips:
+        assert arrow.to(frame, "numpy", stack=True).tolist() == [[1, 4], [2, 5], [3, 6]]
+    assert [trip.plan.steps for trip in trips] == [plan.steps]
+
+
+def test_labels_of_several_levels() -> None:
+    labels = pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
+    frame = pd.DataFrame([[1, 2]], columns=labels)
+    with pytest.raises(ferry.InvalidArgumentError, match=r"such as \('a', 'x'\)"):
+        arrow.to(frame, "numpy", columns=["a"])
+    assert arrow.to(frame, "numpy", columns=[("a", "y")])["a", "y"].tolist() == [2]
+
+
+def test_categories_that_are_all_null() -> None:
+    series = pd.Series(pd.Categorical([None, None], categories=pd.Index([], dtype="int64")))
+    assert arrow.to(series, "numpy", nulls=-1).tolist() == [-1, -1]
 
 
 def test_labels() -> None:

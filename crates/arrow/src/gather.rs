@@ -470,10 +470,13 @@ fn for_each_null(rows: &Array, mut visit: impl FnMut(usize, usize)) {
 /// # Safety
 /// A byte for each element is writable at `out`, and nothing else uses them.
 pub unsafe fn write_validity(chunks: &[Array], out: *mut u8, threads: usize) -> Result<()> {
-    let elements_per_row =
-        chunks.first().map_or(0, |chunk| chunk.axes().shape[1..].iter().product::<i64>() as usize);
+    let elements = |chunk: &Array| chunk.axes().shape[1..].iter().product::<i64>() as usize;
+    let elements_per_row = chunks.first().map_or(0, elements);
     if elements_per_row == 0 {
         return Ok(());
+    }
+    if chunks.iter().any(|chunk| elements(chunk) != elements_per_row) {
+        return Err(invalid_struct("the chunks of the column have rows of different sizes"));
     }
     let output = Output(out);
     for_each_block(&blocks(chunks, elements_per_row), threads, |block| {

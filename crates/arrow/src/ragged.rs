@@ -168,14 +168,14 @@ unsafe fn write_level(
     let mut starts = Vec::with_capacity(level.chunks.len());
     let mut before = 0;
     for chunk in &level.chunks {
-        let Content::Lists { offsets, .. } = chunk.content() else { return Ok(()) };
+        let Content::Lists { offsets, .. } = chunk.content() else { return Err(not_lists()) };
         let (first, end) = offsets.range();
         starts.push((first, before));
         before += end - first;
     }
     let (from, to) = (Output(elements.cast_mut()), Output(out));
     for_each_block(&blocks(&level.chunks, row_bytes), threads, |block| {
-        let Content::Lists { offsets, .. } = block.rows.content() else { return Ok(()) };
+        let Content::Lists { offsets, .. } = block.rows.content() else { return Err(not_lists()) };
         let (first, before) = starts[block.chunk];
         for index in 0..block.rows.len() {
             let (start, end) = (offsets.get(index) as usize, offsets.get(index + 1) as usize);
@@ -190,6 +190,10 @@ unsafe fn write_level(
         }
         Ok(())
     })
+}
+
+fn not_lists() -> Error {
+    invalid_struct("a chunk of the column has no lists")
 }
 
 /// Repeats a pattern.

@@ -93,6 +93,40 @@ impl TensorMetadata {
     }
 }
 
+impl Column {
+    /// Whether two columns have the same type. The names of the columns of a struct are part of it, those of the elements of lists
+    /// are not: producers disagree about them.
+    pub fn is_same_type(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Structs(fields), Self::Structs(others)) => {
+                let is_same = |(one, two): (&Field, &Field)| {
+                    one.name == two.name && one.column.is_same_type(&two.column)
+                };
+                fields.len() == others.len() && fields.iter().zip(others).all(is_same)
+            }
+            (Self::Lists { child, is_large }, Self::Lists { child: other, is_large: other_is_large }) => {
+                is_large == other_is_large && child.column.is_same_type(&other.column)
+            }
+            (
+                Self::Tensors { child, count, shape, strides },
+                Self::Tensors {
+                    child: other,
+                    count: other_count,
+                    shape: other_shape,
+                    strides: other_strides,
+                },
+            ) => {
+                (count, shape, strides) == (other_count, other_shape, other_strides)
+                    && child.column.is_same_type(&other.column)
+            }
+            (Self::Dictionary { codes, values }, Self::Dictionary { codes: other_codes, values: other }) => {
+                codes == other_codes && values.column.is_same_type(&other.column)
+            }
+            _ => self == other,
+        }
+    }
+}
+
 impl Field {
     /// Reads and checks a schema, which is released afterwards.
     ///

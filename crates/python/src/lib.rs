@@ -173,6 +173,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow::export::_arrow_export_table, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_columns, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_read, module)?)?;
+    module.add_function(wrap_pyfunction!(arrow::read::_arrow_stack, module)?)?;
     to::add(module)?;
     sparse::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;

@@ -9,6 +9,8 @@ reads a table or a stream in batches of rows. `export` is the other direction: a
 pyarrow, polars and DuckDB read without a copy. Nothing of Arrow is needed at run time.
 """
 
+import operator
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -187,7 +189,7 @@ def batches(
     order is that of the rows; the last batch may be shorter.
 
     Args:
-        x: What `to` converts, or an iterable of columns or tables of one schema.
+        x: What `to` converts, or an iterable of columns or tables of Arrow with one schema.
         rows: The number of rows of a batch.
         framework: The framework of the results.
         drop_last: Whether to leave out a last batch that is shorter.
@@ -224,10 +226,10 @@ def batches(
     is_native = ragged == "native"
     if is_native:
         ragged_tensors.check_framework(framework, options, stack)
-    wishes = {"dtype": dtype, "device": device, "copy": copy, "writable": writable}
+    keywords = {"dtype": dtype, "device": device, "copy": copy, "writable": writable}
 
     def convert(read: Any) -> Any:
-        result = _to(read, framework, budget=budget, **wishes)
+        result = _to(read, framework, budget=budget, **keywords)
         return ragged_tensors.assemble(result) if is_native else result
 
     return map(convert, _read_batches(x, rows, options, columns, stack, drop_last))
@@ -241,15 +243,15 @@ def _read(
     plan: bool = False,
 ) -> Any:
     """A column, a dict of columns or a matrix, as an object that `ferry.to` converts."""
-    names = _names(columns)
     if pandas_columns.is_pandas(x):
-        return pandas_columns.read(x, options, columns=names, stack=stack)
+        return pandas_columns.read(x, options, columns=_labels(columns), stack=stack)
+    names = _names(columns)
     if _is_dataset(x):
         if not hasattr(x, "__len__"):
             raise UnsupportedError(
                 f"an object of type {type(x).__name__} has no length\nhint: use ferry.arrow.batches"
             )
-        x = _arrow_format(x)[:]
+        x = _arrow_format(x, names)[:]
     return _arrow_read(x, options, columns=names, stack=stack, plan=plan)
 
 
@@ -262,30 +264,44 @@ def _read_batches(
     drop_last: bool,
 ) -> Iterator[Any]:
     """The batches as objects that `ferry.to` converts."""
-    names = _names(columns)
     if pandas_columns.is_pandas(x):
+        labels = _labels(columns)
         stop = len(x) - len(x) % rows if drop_last else len(x)
         slices = (x.iloc[start : start + rows] for start in range(0, stop, rows))
-        return (pandas_columns.read(part, options, columns=names, stack=stack) for part in slices)
+        return (pandas_columns.read(part, options, columns=labels, stack=stack) for part in slices)
+    names = _names(columns)
     if _is_dataset(x):
         # The iterator holds to `select` and `shuffle`, which the table below does not know.
-        x = _arrow_format(x).iter(batch_size=rows, drop_last_batch=drop_last)
+        x = _arrow_format(x, names).iter(batch_size=rows, drop_last_batch=drop_last)
     return _arrow_batches(x, rows, options, columns=names, stack=stack, drop_last=drop_last)
 
 
 def _row_count(rows: Any) -> int:
-    if not isinstance(rows, bool) and hasattr(rows, "__index__") and rows > 0:
-        return int(rows)
-    raise InvalidArgumentError(f"rows is {rows!r}\nhint: pass the number of rows of a batch")
+    try:
+        count = 0 if isinstance(rows, bool) else operator.index(rows)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise InvalidArgumentError(f"rows is {rows!r}\nhint: pass the number of rows of a batch")
+    return min(count, sys.maxsize)
 
 
-def _names(columns: Sequence[str] | None) -> list[str] | None:
+def _labels(columns: Sequence[Any] | None) -> list[Any] | None:
     if columns is None:
         return None
     try:
         return [columns] if isinstance(columns, str) else list(columns)
     except TypeError:
         raise InvalidArgumentError(f"columns is {columns!r}\nhint: pass a list of names") from None
+
+
+def _names(columns: Sequence[str] | None) -> list[str] | None:
+    """The labels of columns other than those of pandas, which are text."""
+    labels = _labels(columns)
+    for label in labels or ():
+        if not isinstance(label, str):
+            raise InvalidArgumentError(f"columns has {label!r}\nhint: pass names as text")
+    return labels
 
 
 def _is_dataset(x: object) -> bool:
@@ -297,12 +313,17 @@ def _is_dataset(x: object) -> bool:
     )
 
 
-def _arrow_format(dataset: Any) -> Any:
-    """The dataset with results of Arrow, of the columns that its own format has."""
-    columns = getattr(dataset, "format", {}).get("columns")
-    # A selection of all columns costs as much for each batch as a conversion.
-    is_selection = columns is not None and list(columns) != dataset.column_names
-    return dataset.with_format("arrow", **({"columns": columns} if is_selection else {}))
+def _arrow_format(dataset: Any, names: list[str] | None) -> Any:
+    """The dataset with results of Arrow, of the named columns or those of its own format."""
+    known = dataset.column_names
+    columns = getattr(dataset, "format", {}).get("columns") if names is None else names
+    # A selection of all columns costs as much for each batch as a conversion. A name that is not
+    # known is an error later.
+    if columns is None or known is None or list(columns) == known or not set(columns) <= set(known):
+        return dataset.with_format("arrow")
+    if hasattr(dataset, "format"):
+        return dataset.with_format("arrow", columns=columns)
+    return dataset.select_columns(columns).with_format("arrow")
 
 
 def export(x: Any) -> Any:

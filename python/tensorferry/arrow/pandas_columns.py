@@ -13,10 +13,9 @@ from tensorferry._native import (
     InvalidArgumentError,
     UnsupportedDTypeError,
     _arrow_export_column,
-    _arrow_export_table,
     _arrow_read,
+    _arrow_stack,
 )
-from tensorferry._native import to as _to
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -101,9 +100,30 @@ def _one_block(frame: Any) -> Any:
 
 
 def _read_series(series: Any, options: _ArrowOptions, label: Hashable) -> Any:
-    """One column; errors name its label."""
+    """One column as an object that `ferry.to` converts; errors name its label."""
     import numpy as np
 
+    name = None if label is None else str(label)
+    column = _column(series, options, label)
+    is_arrow = hasattr(series.dtype, "pyarrow_dtype")
+    is_time = not is_arrow and getattr(series.dtype, "kind", "O") in "mM"
+    if isinstance(column, np.ndarray):
+        if not (options.has_mask or is_time):
+            return column
+        column = _arrow_export_column(column)
+    return _arrow_read(column, options, name=name, unit=series.dt.unit if is_time else None)
+
+
+def _column(series: Any, options: _ArrowOptions, label: Hashable) -> Any:
+    """One column: an array of NumPy without nulls, or an object with the methods of Arrow."""
+    import numpy as np
+
+    if series.ndim != 1:
+        below = series.columns[0]
+        whole = (label, *below) if isinstance(below, tuple) else (label, below)
+        raise InvalidArgumentError(
+            f"{label!r} names {series.shape[1]} columns\nhint: pass whole labels, such as {whole!r}"
+        )
     dtype = series.dtype
     name = None if label is None else str(label)
     valid = None
@@ -113,22 +133,20 @@ def _read_series(series: Any, options: _ArrowOptions, label: Hashable) -> Any:
         else:
             values = series.to_numpy(copy=False)
     elif hasattr(dtype, "pyarrow_dtype"):
-        return _arrow_read(series.array.__arrow_array__(), options, name=name)
+        return series.array.__arrow_array__()
     elif hasattr(dtype, "categories"):
         values, valid = _categories(series, options, name)
     elif getattr(dtype, "kind", "O") == "M":  # with a time zone
-        utc = series.dt.tz_convert("UTC").dt.tz_localize(None)
-        values, valid = _times(utc, options, name)
+        values, valid = _times(series, options, name)
     elif hasattr(dtype, "numpy_dtype"):
         values, valid = _masked(series.array, dtype.numpy_dtype)
     else:
         raise _unsupported(name, f"a column of type {dtype} has no tensor")
     if values.dtype.kind not in _NUMBERS:
         raise _unsupported(name, f"a column of type {dtype} has no tensor")
-    if valid is None and not options.has_mask:
+    if valid is None:
         return values
-    bits = None if valid is None else np.packbits(valid, bitorder="little")
-    return _arrow_read(_arrow_export_column(values, bits), options, name=name)
+    return _arrow_export_column(values, np.packbits(valid, bitorder="little"))
 
 
 def _masked(array: Any, dtype: Any) -> tuple[Any, Any]:
@@ -151,15 +169,21 @@ def _unsupported(
 
 def _times(series: Any, options: _ArrowOptions, name: str | None) -> tuple[Any, Any]:
     """The integers of dates or durations, and where they are valid."""
+    import numpy as np
+
     if not options.has_times:
         hint = 'pass temporal="integer" to ferry.arrow.to for its integers'
         raise _unsupported(name, f"a column of type {series.dtype} has no tensor", hint)
     valid = ~series.isna().to_numpy() if series.hasnans else None
+    if not isinstance(series.dtype, np.dtype):  # with a time zone
+        series = series.dt.tz_convert("UTC").dt.tz_localize(None)
     return series.to_numpy(copy=False).view("int64"), valid
 
 
 def _categories(series: Any, options: _ArrowOptions, name: str | None) -> tuple[Any, Any]:
     """The codes of categories or their values, and where they are valid."""
+    import numpy as np
+
     codes = series.cat.codes.to_numpy(copy=False)
     valid = codes >= 0 if series.hasnans else None
     if not options.is_decoded:
@@ -168,17 +192,19 @@ def _categories(series: Any, options: _ArrowOptions, name: str | None) -> tuple[
     if categories.dtype.kind not in _NUMBERS:
         hint = 'pass dictionary="codes" to ferry.arrow.to for its codes'
         raise _unsupported(name, f"categories of type {categories.dtype} have no tensor", hint)
+    if categories.size == 0:  # all of them are null
+        return np.zeros(codes.shape, categories.dtype), valid
     # The code of a null is -1.
     return categories.take(codes, mode="clip"), valid
 
 
 def _stack(frame: Any, labels: list[Hashable], options: _ArrowOptions) -> Any:
     """The columns as one matrix."""
-    if options.has_mask:
-        raise InvalidArgumentError(
-            'nulls="mask" has no matrix of masks'
-            '\nhint: pass a number or "nan" for nulls, or leave out stack'
-        )
-    arrays = [_to(_read_series(frame[label], options, label), "numpy") for label in labels]
-    named = [(str(label), array) for label, array in zip(labels, arrays, strict=True)]
-    return _arrow_read(_arrow_export_table(named), options, stack=True)
+    import numpy as np
+
+    columns = []
+    for label in labels:
+        column = _column(frame[label], options, label)
+        is_array = isinstance(column, np.ndarray)
+        columns.append((str(label), _arrow_export_column(column) if is_array else column))
+    return _arrow_stack(columns, options)

@@ -35,6 +35,11 @@ def assemble(result: Any) -> Any:
     if not isinstance(result, tuple):
         return result
     values, offsets = result
+    if isinstance(values, dict):
+        raise UnsupportedError(
+            "the lists of the column have structs, which have no ragged tensor"
+            '\nhint: pass ragged="offsets"'
+        )
     module = type(offsets).__module__.partition(".")[0]
     if module == "tensorflow":
         tf = importlib.import_module("tensorflow")

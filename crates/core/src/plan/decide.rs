@@ -223,6 +223,7 @@ fn notes(
     if source.mutability == SourceMutability::Snapshot {
         notes.push(Note::Snapshot);
     }
+    notes.extend(source.counts.map(Note::Counts));
     if source.through_array {
         notes.push(Note::ThroughArray);
     }

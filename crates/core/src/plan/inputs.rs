@@ -32,8 +32,50 @@ pub struct SourceDescription<'a> {
     pub pending: Option<Pending>,
     /// Whether the memory was obtained from the object's `__array__(copy=False)`.
     pub through_array: bool,
+    /// The unit of time that the integers count, if they are dates or times.
+    pub counts: Option<TimeUnit>,
     /// Whether its framework releases the memory under a lock that other threads hold while they wait for the GIL.
     pub drop_lock: bool,
+}
+
+/// A unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// 86,400 seconds.
+    Days,
+    /// The unit of POSIX time.
+    Seconds,
+    /// 1/1,000 of a second.
+    Milliseconds,
+    /// 1/1,000,000 of a second.
+    Microseconds,
+    /// 1/1,000,000,000 of a second.
+    Nanoseconds,
+}
+
+impl TimeUnit {
+    /// The unit of this name or abbreviation.
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "days" => Self::Days,
+            "s" => Self::Seconds,
+            "ms" => Self::Milliseconds,
+            "us" => Self::Microseconds,
+            "ns" => Self::Nanoseconds,
+            _ => return None,
+        })
+    }
+
+    /// The name of the unit, in the plural.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Days => "days",
+            Self::Seconds => "seconds",
+            Self::Milliseconds => "milliseconds",
+            Self::Microseconds => "microseconds",
+            Self::Nanoseconds => "nanoseconds",
+        }
+    }
 }
 
 /// What the source's allocator guarantees about the address of its memory.

@@ -18,7 +18,7 @@ pub use decide::decide;
 pub use fast_path::{FastDecision, fast_decision};
 pub use inputs::{
     Alignment, ConvertOptions, DTypeRequest, DeviceRequest, SourceDescription, SourceMutability, Strides,
-    SupportedDevices, TargetCapabilities, TargetMutability,
+    SupportedDevices, TargetCapabilities, TargetMutability, TimeUnit,
 };
 pub use outcome::{Note, Plan, Route};
 pub use reason::{Pending, Reason};

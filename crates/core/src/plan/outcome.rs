@@ -2,6 +2,7 @@
 //!
 //! A plan is small and contains no text, so that the common case, a share, takes a few comparisons and no allocation.
 
+use super::inputs::TimeUnit;
 use super::reason::Reason;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -51,6 +52,8 @@ pub enum Note {
     DropsImaginary,
     /// Source and result share writable memory.
     Aliases,
+    /// The integers count a unit of time.
+    Counts(TimeUnit),
     /// Another tensor of the tree has the same memory, and both results are one copy.
     Tied,
 }

@@ -84,6 +84,7 @@ fn source(layout: &Layout, dtype: DType) -> SourceDescription<'_> {
         mutability: SourceMutability::Mutable,
         pending: None,
         through_array: false,
+        counts: None,
         drop_lock: false,
     }
 }

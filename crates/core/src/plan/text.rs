@@ -128,6 +128,7 @@ impl Note {
                 target.title
             )
             .into(),
+            Note::Counts(unit) => format!("the integers count {}", unit.name()).into(),
             Note::Detached => "detached: no gradient flows back through it".into(),
             Note::Snapshot => "a snapshot of the variable's value at the call".into(),
             Note::ThroughArray => "the memory is what the source's __array__(copy=False) returned".into(),

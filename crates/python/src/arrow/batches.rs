@@ -29,6 +29,8 @@ struct BatchReader {
     /// Chunks, or the rest of one, that belong to the next batches.
     waiting: VecDeque<Array>,
     waiting_rows: usize,
+    /// No rows of the first chunk, for its dictionary: codes of other ones have other meanings.
+    first: Option<Array>,
     /// The chunks of the last batch. They are released without the GIL, because a producer may wait for a thread that needs it.
     previous: Vec<Array>,
 }
@@ -64,6 +66,7 @@ pub(crate) fn _arrow_batches(
         field: None,
         waiting: VecDeque::new(),
         waiting_rows: 0,
+        first: None,
         previous: Vec::new(),
     };
     match recognise(x)?.kind() {
@@ -96,7 +99,8 @@ impl ArrowBatches {
 
 impl Drop for BatchReader {
     fn drop(&mut self) {
-        let chunks = (std::mem::take(&mut self.previous), std::mem::take(&mut self.waiting));
+        let chunks =
+            (std::mem::take(&mut self.previous), std::mem::take(&mut self.waiting), self.first.take());
         let source = std::mem::replace(&mut self.source, Chunks::End);
         let (stream, _objects) = match source {
             Chunks::Stream(stream, objects) => (Some(stream), objects),
@@ -124,7 +128,7 @@ impl BatchReader {
         if rows == 0 || (rows < self.rows && self.drops_last) {
             return Ok(None);
         }
-        let chunks = self.take(rows);
+        let chunks: Vec<Array> = self.first.clone().into_iter().chain(self.take(rows)).collect();
         self.previous.clone_from(&chunks);
         self.selection.build(py, &field, chunks, &self.options).map(Some)
     }
@@ -146,8 +150,9 @@ impl BatchReader {
                     (None, Some(objects)) => Chunks::Objects(objects),
                     (None, None) => Chunks::End,
                 };
-                self.waiting_rows += chunk.as_ref().map_or(0, Array::len);
-                self.waiting.extend(chunk.filter(|chunk| !chunk.is_empty()));
+                if let Some(chunk) = chunk {
+                    self.add(chunk);
+                }
                 Ok(true)
             }
             Chunks::Objects(objects) => {
@@ -164,31 +169,41 @@ impl BatchReader {
 
     /// Reads an array, or opens a stream.
     fn open(&mut self, object: &Bound<'_, PyAny>, objects: Option<Py<PyIterator>>) -> Result<()> {
-        let field = match capsules::open(object)? {
-            capsules::Opened::Array(field, chunk) => {
-                self.source = objects.map_or(Chunks::End, Chunks::Objects);
-                self.waiting_rows += chunk.len();
-                self.waiting.push_back(chunk);
-                field
-            }
-            capsules::Opened::Stream(stream) => {
-                let field = stream.field().clone();
-                self.source = Chunks::Stream(stream, objects);
-                field
-            }
+        let opened = capsules::open(object)?;
+        let field = match &opened {
+            capsules::Opened::Array(field, _) => field,
+            capsules::Opened::Stream(stream) => stream.field(),
         };
+        // Chunks of another type must not wait with those of the first: batches are built by its type.
         match &self.field {
-            // The name of a whole table or column says nothing about its type.
-            Some(first) if first.column != field.column => Err(fail(
-                ErrorKind::InvalidArgument,
-                format!("an object of type {} has other columns than the first one", type_name(object)),
-                "pass objects of one schema",
-            )),
-            Some(_) => Ok(()),
-            None => {
-                self.field = Some(field);
-                Ok(())
+            Some(first) if !first.column.is_same_type(&field.column) => {
+                return Err(fail(
+                    ErrorKind::InvalidArgument,
+                    format!("an object of type {} has other columns than the first one", type_name(object)),
+                    "pass objects of one schema",
+                ));
             }
+            Some(_) => {}
+            None => self.field = Some(field.clone()),
+        }
+        match opened {
+            capsules::Opened::Array(_, chunk) => {
+                self.source = objects.map_or(Chunks::End, Chunks::Objects);
+                self.add(chunk);
+            }
+            capsules::Opened::Stream(stream) => self.source = Chunks::Stream(stream, objects),
+        }
+        Ok(())
+    }
+
+    /// Adds a chunk that belongs to the next batches.
+    fn add(&mut self, chunk: Array) {
+        if !self.options.is_decoded && self.first.is_none() {
+            self.first = Some(chunk.slice(0, 0));
+        }
+        self.waiting_rows += chunk.len();
+        if !chunk.is_empty() {
+            self.waiting.push_back(chunk);
         }
     }
 

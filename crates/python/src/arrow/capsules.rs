@@ -5,7 +5,7 @@ use crate::errors::{Failure, Result, fail, type_name, wrap_exception};
 use crate::interpreter::objects;
 use crate::interpreter::once::interned;
 use crate::interpreter::type_cache::Cache;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::ffi::CStr;
@@ -160,7 +160,7 @@ pub(super) fn read(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
         Exported::Stream(stream) => stream,
     };
     let py = object.py();
-    let (field, mut chunks, mut stream) = py.detach(|| -> tensorferry_core::Result<_> {
+    let read = py.detach(|| -> tensorferry_core::Result<_> {
         // SAFETY: the interface requires of a producer what `ArrayStream::new` requires.
         let mut stream = unsafe { ArrayStream::new(stream) }?;
         let (field, mut chunks) = (stream.field().clone(), Vec::new());
@@ -172,7 +172,8 @@ pub(super) fn read(object: &Bound<'_, PyAny>) -> Result<(Field, Vec<Array>)> {
             }
         }
         Ok((field, chunks, Some(stream)))
-    })?;
+    });
+    let (field, mut chunks, mut stream) = read.map_err(producer_failed)?;
     while let Some(open) = stream {
         py.check_signals()?;
         let (chunk, rest) = next_chunk(py, open)?;
@@ -193,7 +194,16 @@ pub(super) fn next_chunk(
         let is_open = matches!(next, Ok(Some(_)));
         (next, is_open.then_some(stream))
     });
-    Ok((next?, stream))
+    Ok((next.map_err(producer_failed)?, stream))
+}
+
+/// The error of a producer. An interrupt that Python code of the producer heard arrives as its text.
+fn producer_failed(error: tensorferry_core::Error) -> Failure {
+    if error.fact().ends_with(": KeyboardInterrupt") {
+        PyKeyboardInterrupt::new_err(()).into()
+    } else {
+        error.into()
+    }
 }
 
 fn read_array(

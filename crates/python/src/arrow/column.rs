@@ -12,9 +12,10 @@ use tensorferry_arrow::{
     Array, ArrayOwner, Encoding, MatrixColumn, PaddedLists, write_matrix, write_offsets, write_validity,
     write_values,
 };
+use tensorferry_core::dtype::DTypeKind;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::pack::{CopyDestination, CopySource, convert};
-use tensorferry_core::plan::{Pending, SourceMutability};
+use tensorferry_core::plan::{Pending, SourceMutability, TimeUnit};
 use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
 /// A column of a table, or what is derived from one.
@@ -23,6 +24,8 @@ pub(crate) struct ArrowColumn {
     pub(super) dtype: DType,
     pub(super) shape: Vec<i64>,
     pub(super) content: ColumnContent,
+    /// The unit of time that its integers count, if they are dates or times.
+    pub(super) counts: Option<TimeUnit>,
     /// Whether the column is that of a stream that is planned and not read.
     pub(super) is_unread: bool,
 }
@@ -80,6 +83,48 @@ impl Fill {
     }
 }
 
+impl Fill {
+    /// Checks that a type has the number, which `option` is. A float may be rounded, but not to infinity.
+    pub(super) fn check(self, option: &str, dtype: DType) -> Result<()> {
+        let fits = match (self, dtype.integer_range()) {
+            _ if matches!(dtype.kind(), DTypeKind::Float | DTypeKind::Complex) => {
+                !self.is_finite() || self.rounded(dtype)?.is_finite()
+            }
+            (Self::Integer(number), Some((least, most))) => (least..=most).contains(&number),
+            _ => false,
+        };
+        if fits {
+            return Ok(());
+        }
+        let number = match self {
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => format!("{number:?}"),
+        };
+        Err(fail(
+            ErrorKind::InvalidArgument,
+            format!("{option} is {number}, which {dtype} does not have"),
+            "pass a number that the type has, or dtype= for another type",
+        ))
+    }
+
+    fn is_finite(self) -> bool {
+        !matches!(self, Self::Float(number) if !number.is_finite())
+    }
+
+    /// The number as an element of a type, as a float.
+    fn rounded(self, dtype: DType) -> Result<f64> {
+        let bytes = self.bytes(dtype)?;
+        let mut rounded = [0; 16];
+        let (from_layout, to_layout) = (Layout::dense(dtype.size(), &[1])?, Layout::dense(16, &[1])?);
+        let from = CopySource { data: bytes.as_ptr(), dtype, layout: &from_layout, order: ByteOrder::Native };
+        let to = CopyDestination { data: rounded.as_mut_ptr(), dtype: DType::Complex128, layout: &to_layout };
+        // SAFETY: `convert` requires memory of the layouts that does not overlap: both arrays have sixteen bytes, the size of the
+        // largest element.
+        unsafe { convert(&from, &to, 1)? };
+        Ok(f64::from_ne_bytes(std::array::from_fn(|index| rounded[index])))
+    }
+}
+
 impl ColumnValues {
     /// The memory itself, if it can be read in place.
     fn in_place(&self) -> Result<Option<Tensor<Owner>>> {
@@ -111,7 +156,10 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
                     return gpu_source(object, tensor);
                 }
                 // Arrow memory may be that of a NumPy array, which its owner writes.
-                return Ok(Source::in_place(object.clone(), "arrow", tensor));
+                return Ok(Source {
+                    counts: column.counts,
+                    ..Source::in_place(object.clone(), "arrow", tensor)
+                });
             }
             values.pending()
         }
@@ -128,6 +176,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         memory: SourceMemory::Pending { pending, device, dtype, layout },
         mutability: SourceMutability::Temporary,
         through_array: false,
+        counts: column.counts,
         streams: None,
     })
 }
@@ -136,6 +185,7 @@ impl ArrowColumn {
     /// The column in new host memory, as `dtype`.
     pub(crate) fn gather(&self, py: Python<'_>, dtype: DType) -> Result<Tensor<Owner>> {
         let dtype = if self.content.is_validity() { DType::Bool } else { dtype };
+        self.content.check_numbers(dtype)?;
         let array = NewArray::new(dtype, &self.shape)?;
         let layout = Layout::dense(dtype.size(), &self.shape)?;
         let data = array.data::<u8>();
@@ -161,6 +211,19 @@ impl ColumnContent {
         }
     }
 
+    /// Checks that the type of the result has the numbers that replace nulls and pad lists.
+    fn check_numbers(&self, dtype: DType) -> Result<()> {
+        let check = |values: &ColumnValues| values.fill.map_or(Ok(()), |fill| fill.check("nulls", dtype));
+        match self {
+            Self::Values(values) => check(values),
+            Self::Stack(columns) => columns.iter().try_for_each(check),
+            Self::Padded { elements, pad, .. } if !self.is_validity() => {
+                pad.check("pad", dtype).and_then(|()| elements.check_numbers(dtype))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the column as a dense tensor.
     ///
     /// # Safety
@@ -183,7 +246,8 @@ impl ColumnContent {
                 // fill is an element of the type.
                 unsafe { write_values(&values.chunks, &to, fill, threads) }
             }
-            // SAFETY: `write_validity` requires a byte for each element: the tensor is one of bool (the contract of `write`).
+            // SAFETY: `write_validity` requires a byte for each element: the tensor is one of bool, and has the column's shape (the
+            // contract of `write`).
             Self::Validity(chunks) => unsafe { write_validity(chunks, data, threads) },
             Self::Stack(columns) => {
                 let fills =
@@ -269,6 +333,6 @@ pub(super) fn different_types(first: DType, other: DType) -> crate::errors::Fail
     fail(
         ErrorKind::InvalidArgument,
         format!("the columns have the types {first} and {other}, and a matrix has one"),
-        "pass dtype=, or columns= of one type",
+        "pass a type as dtype=, such as \"float32\", or columns= of one type",
     )
 }

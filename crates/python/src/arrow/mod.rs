@@ -11,6 +11,7 @@ pub(crate) mod column;
 mod device_memory;
 pub(crate) mod export;
 mod export_source;
+mod matrix;
 pub(crate) mod options;
 mod pandas;
 mod prepare;

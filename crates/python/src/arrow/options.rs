@@ -5,6 +5,7 @@ use crate::api::options;
 use crate::errors::{Result, describe_argument, fail};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use tensorferry_core::plan::TimeUnit;
 use tensorferry_core::{DType, ErrorKind};
 
 /// What happens to nulls.
@@ -45,6 +46,8 @@ pub(crate) struct ArrowOptions {
     pub(super) has_times: bool,
     /// The element type of the results, if the caller named one.
     pub(super) dtype: Option<DType>,
+    /// The unit of time that integers count, if the column was one of dates or times before.
+    pub(super) counts: Option<TimeUnit>,
     /// Whether the columns are those of a stream that is planned and not read. They have no rows.
     pub(super) is_unread: bool,
 }
@@ -57,6 +60,7 @@ impl ArrowOptions {
         is_decoded: true,
         has_times: false,
         dtype: None,
+        counts: None,
         is_unread: false,
     };
 }
@@ -99,6 +103,7 @@ impl ArrowOptions {
             is_decoded: choose("dictionary", dictionary, &[("decode", true), ("codes", false)])?,
             has_times: choose("temporal", temporal, &[("error", false), ("integer", true)])?,
             dtype: options::requested_dtype(dtype)?,
+            counts: None,
             is_unread: false,
         })
     }

@@ -2,16 +2,18 @@
 
 use super::column::{ColumnValues, Fill};
 use super::options::{ArrowOptions, Nulls, Ragged};
-use crate::errors::{Result, fail};
+use crate::errors::{Failure, Result, fail};
 use tensorferry_arrow::{Array, Column, Field, PaddedLists, count_nulls, dense_lists};
 use tensorferry_core::dtype::DTypeKind;
-use tensorferry_core::plan::count_noun;
+use tensorferry_core::plan::{TimeUnit, count_noun};
 use tensorferry_core::{DType, ErrorKind};
 
 /// A column whose type has a tensor.
 pub(super) struct Prepared {
     pub(super) dtype: DType,
     pub(super) shape: Vec<i64>,
+    /// The unit of time that the values count, if they are dates or times.
+    pub(super) counts: Option<TimeUnit>,
     /// The chunks with what nulls become.
     pub(super) values: ColumnValues,
     /// The lists whose elements the values are, and the number that pads them.
@@ -28,13 +30,20 @@ pub(super) fn prepare(field: &Field, chunks: Vec<Array>, options: &ArrowOptions)
     };
     let (field, chunks, padding) = match padded {
         Some(((lists, field, elements), pad)) => (field, elements, Some((lists, pad))),
-        None if matches!(options.ragged, Ragged::Dense(_)) => {
-            let (field, chunks) = dense_lists(field, chunks)?;
-            (field, chunks, None)
-        }
+        None if let Ragged::Dense(pad) = options.ragged => match dense_lists(field, chunks) {
+            // Lists that are not in fixed-size lists are padded above.
+            Err(_) if pad.is_some() => return unsupported(LISTS_INSIDE.0, LISTS_INSIDE.1),
+            dense => {
+                let (field, chunks) = dense?;
+                (field, chunks, None)
+            }
+        },
         None => (field.clone(), chunks, None),
     };
     let (field, chunks) = match &field.base().column {
+        Column::Lists { .. } if options.ragged != Ragged::Error => {
+            return unsupported(LISTS_INSIDE.0, LISTS_INSIDE.1);
+        }
         Column::Lists { .. } => {
             return unsupported(
                 "a column of lists has no tensor",
@@ -45,7 +54,7 @@ pub(super) fn prepare(field: &Field, chunks: Vec<Array>, options: &ArrowOptions)
             if chunks.iter().any(|chunk| chunk.dictionary_identity() != chunks[0].dictionary_identity()) {
                 return unsupported(
                     "the chunks of the column have different dictionaries, so that their codes differ in meaning",
-                    "unify them first: table.unify_dictionaries() in pyarrow",
+                    "unify them first: table.unify_dictionaries() in pyarrow, rechunk() in polars",
                 );
             }
             (field.with_base(Column::Numbers(*codes)), chunks.iter().map(Array::codes).collect())
@@ -82,7 +91,7 @@ pub(super) fn prepare(field: &Field, chunks: Vec<Array>, options: &ArrowOptions)
     let result = options.dtype.unwrap_or(dtype);
     let fill = fill_for(&chunks, result, options.nulls)?;
     if let Some((_, pad)) = padding {
-        check_number("pad", pad, result)?;
+        pad.check("pad", result)?;
     }
     // Empty chunks would make one chunk look like several.
     let mut chunks = chunks;
@@ -91,7 +100,20 @@ pub(super) fn prepare(field: &Field, chunks: Vec<Array>, options: &ArrowOptions)
         let mut is_first = true;
         chunks.retain(|chunk| if has_rows { !chunk.is_empty() } else { std::mem::take(&mut is_first) });
     }
-    Ok(Prepared { dtype, shape, values: ColumnValues { chunks, fill }, padding })
+    let counts = options.counts.or_else(|| unit_of(field.time_unit()?));
+    Ok(Prepared { dtype, shape, counts, values: ColumnValues { chunks, fill }, padding })
+}
+
+/// The fact and the hint for lists inside something of one shape.
+const LISTS_INSIDE: (&str, &str) = (
+    "lists of different lengths are neither in a matrix nor in fixed-size lists",
+    "flatten the column first, or leave it out",
+);
+
+/// The unit of a type such as `timestamp[us, UTC]`.
+fn unit_of(name: &str) -> Option<TimeUnit> {
+    let inside = name.split_once('[')?.1.trim_end_matches(']');
+    TimeUnit::parse(inside.split(',').next()?)
 }
 
 /// What nulls become in a result of this type; `None` for a column without nulls, or if a mask says which they are.
@@ -121,32 +143,47 @@ fn fill_for(chunks: &[Array], dtype: DType, nulls: Nulls) -> Result<Option<Fill>
             "pass nulls= to ferry.arrow.to: \"mask\", a number, or \"nan\"",
         )),
         _ => {
-            check_number("nulls", fill, dtype)?;
+            fill.check("nulls", dtype)?;
             Ok(Some(fill))
         }
     }
 }
 
-/// Checks that the type has the number.
-fn check_number(option: &str, number: Fill, dtype: DType) -> Result<()> {
-    let is_float = matches!(dtype.kind(), DTypeKind::Float | DTypeKind::Complex);
-    let fits = match (number, dtype.integer_range()) {
-        _ if is_float => true,
-        (Fill::Integer(number), Some((least, most))) => (least..=most).contains(&number),
-        _ => false,
-    };
-    match fits {
-        true => Ok(()),
-        false => Err(fail(
-            ErrorKind::InvalidArgument,
-            format!(
-                "{option} is {}, which {dtype} does not have",
-                match number {
-                    Fill::Integer(number) => number.to_string(),
-                    Fill::Float(number) => format!("{number:?}"),
-                }
-            ),
-            "pass a number that the type has, or dtype= for another type",
+/// The chunks of one column of a table.
+pub(super) fn column_chunks(chunks: &[Array], index: usize) -> Vec<Array> {
+    chunks.iter().filter_map(|chunk| chunk.columns().get(index).cloned()).collect()
+}
+
+/// The error for structs that are null: their columns have values that do not count.
+pub(super) fn check_no_null_structs(chunks: &[Array]) -> Result<()> {
+    match chunks.iter().map(Array::count_nulls).sum::<usize>() {
+        0 => Ok(()),
+        nulls => Err(fail(
+            ErrorKind::NotATensor,
+            format!("{} {} null", count_noun(nulls, "struct"), if nulls == 1 { "is" } else { "are" }),
+            "drop such rows first, as table.drop_null() of pyarrow and drop_nulls() of polars do",
         )),
     }
+}
+
+/// The error for columns in GPU memory that would have to be read on the host, without those of a table.
+pub(super) fn check_readable(chunks: &[Array]) -> Result<()> {
+    Ok(chunks.iter().try_for_each(Array::check_readable)?)
+}
+
+/// The error for columns in GPU memory with an option whose result is gathered on the host.
+pub(super) fn check_on_host(chunks: &[Array], option: &str) -> Result<()> {
+    match chunks.iter().find(|chunk| !chunk.device().is_host()) {
+        None => Ok(()),
+        Some(chunk) => Err(fail(
+            ErrorKind::UnsupportedDevice,
+            format!("{option} is for columns in host memory, and x is on {}", chunk.device()),
+            format!("leave out {option}, or copy x to host memory first, with the library that made it"),
+        )),
+    }
+}
+
+/// An error in a column of a table.
+pub(super) fn at_column(failure: Failure, field: &Field) -> Failure {
+    failure.within(&format!("column '{}'", field.name))
 }

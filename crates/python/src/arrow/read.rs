@@ -1,17 +1,20 @@
 //! Reads a table or a column, and applies the options of the caller.
 
 use super::capsules;
-use super::column::{ArrowColumn, ColumnContent, Fill, different_types};
+use super::column::{ArrowColumn, ColumnContent, Fill};
+use super::matrix;
 use super::options::{ArrowOptions, Nulls, Ragged};
 use super::pandas;
-use super::prepare::{Prepared, prepare};
+use super::prepare::{
+    Prepared, at_column, check_no_null_structs, check_on_host, check_readable, column_chunks, prepare,
+};
 use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, type_name};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tensorferry_arrow::{Array, Column, Field, list_elements};
-use tensorferry_core::plan::count_noun;
+use tensorferry_core::plan::TimeUnit;
 use tensorferry_core::{DType, ErrorKind};
 
 /// The columns of an object as `ferry.to` would convert them; None for an object that is neither a column nor a table.
@@ -64,8 +67,9 @@ fn read_for<'py>(
 }
 
 /// Reads a column, or a dict of columns, for `ferry.arrow.to` or its plan. Errors name the column `name`, if x is one of several.
+/// Integers count `unit`, if they were dates or times.
 #[pyfunction]
-#[pyo3(signature = (x, options, *, columns=None, stack=false, plan=false, name=None))]
+#[pyo3(signature = (x, options, *, columns=None, stack=false, plan=false, name=None, unit=None))]
 pub(crate) fn _arrow_read<'py>(
     x: &Bound<'py, PyAny>,
     options: &ArrowOptions,
@@ -73,13 +77,15 @@ pub(crate) fn _arrow_read<'py>(
     stack: bool,
     plan: bool,
     name: Option<String>,
+    unit: Option<&str>,
 ) -> Result<Bound<'py, PyAny>> {
     let read = || {
         if recognise(x)?.kind() != Recognised::Arrow {
             return Err(not_arrow(x));
         }
         let purpose = if plan { Purpose::Plan } else { Purpose::Conversion };
-        read_for(x, purpose, &Selection { columns, is_stacked: stack }, options)
+        let options = ArrowOptions { counts: unit.and_then(TimeUnit::parse), ..*options };
+        read_for(x, purpose, &Selection { columns, is_stacked: stack }, &options)
     };
     read().map_err(|failure| match &name {
         Some(name) => failure.within(&format!("column '{name}'")),
@@ -116,7 +122,7 @@ impl Selection {
             None => (field, chunks),
         };
         match self.is_stacked {
-            true => build_matrix(py, field, chunks, options),
+            true => build_matrix(py, field, &chunks, options),
             false => build(py, field, chunks, options),
         }
     }
@@ -128,8 +134,8 @@ pub(super) fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
     let (fact, hint) =
         if ["__arrow_c_array__", "__arrow_c_stream__", "__arrow_c_device_array__"].into_iter().any(has) {
             (
-                "changes values when it exports itself to Arrow",
-                "pass its columns to ferry.to, or a table of pyarrow",
+                "is not read through its Arrow interface, which may change values",
+                "pass it to ferry.to or ferry.arrow.to by itself",
             )
         } else {
             (
@@ -138,11 +144,6 @@ pub(super) fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
             )
         };
     fail(ErrorKind::NotATensor, format!("an object of type {} {fact}", type_name(x)), hint)
-}
-
-/// The chunks of one column of a table.
-fn column_chunks(chunks: &[Array], index: usize) -> Vec<Array> {
-    chunks.iter().filter_map(|chunk| chunk.columns().get(index).cloned()).collect()
 }
 
 /// A table with some of its columns.
@@ -187,35 +188,6 @@ fn two_columns(name: &str) -> Failure {
     fail(ErrorKind::InvalidArgument, format!("the table has two columns '{name}'"), "rename one of them")
 }
 
-/// The error for structs that are null: their columns have values that do not count.
-fn check_no_null_structs(chunks: &[Array]) -> Result<()> {
-    match chunks.iter().map(Array::count_nulls).sum::<usize>() {
-        0 => Ok(()),
-        nulls => Err(fail(
-            ErrorKind::NotATensor,
-            format!("{} {} null", count_noun(nulls, "struct"), if nulls == 1 { "is" } else { "are" }),
-            "drop or fill them first",
-        )),
-    }
-}
-
-/// The error for columns in GPU memory that would have to be read on the host, without those of a table.
-fn check_readable(chunks: &[Array]) -> Result<()> {
-    Ok(chunks.iter().try_for_each(Array::check_readable)?)
-}
-
-/// The error for columns in GPU memory with an option whose result is gathered on the host.
-fn check_on_host(chunks: &[Array], option: &str) -> Result<()> {
-    match chunks.iter().find(|chunk| !chunk.device().is_host()) {
-        None => Ok(()),
-        Some(chunk) => Err(fail(
-            ErrorKind::UnsupportedDevice,
-            format!("{option} is for columns in host memory, and x is on {}", chunk.device()),
-            format!("leave out {option}, or copy x to host memory first, with the library that made it"),
-        )),
-    }
-}
-
 /// A column as an object that `to` converts, or a dict of the columns of a table.
 fn build<'py>(
     py: Python<'py>,
@@ -234,6 +206,7 @@ fn build<'py>(
                 dtype: DType::Int64,
                 shape: vec![lists + 1],
                 content,
+                counts: None,
                 is_unread: options.is_unread,
             };
             return Ok(PyTuple::new(py, [values, Bound::new(py, offsets)?.into_any()])?.into_any());
@@ -260,7 +233,7 @@ fn build_column<'py>(
     chunks: Vec<Array>,
     options: &ArrowOptions,
 ) -> Result<Bound<'py, PyAny>> {
-    let Prepared { dtype, shape, values, padding } = prepare(field, chunks, options)?;
+    let Prepared { dtype, shape, counts, values, padding } = prepare(field, chunks, options)?;
     let new = |content: ColumnContent, dtype: DType, pad: Fill| {
         let content = match &padding {
             Some((lists, _)) => {
@@ -268,8 +241,11 @@ fn build_column<'py>(
             }
             None => content,
         };
-        Bound::new(py, ArrowColumn { dtype, shape: shape.clone(), content, is_unread: options.is_unread })
-            .map(Bound::into_any)
+        // A mask counts nothing.
+        let counts = counts.filter(|_| dtype != DType::Bool);
+        let column =
+            ArrowColumn { dtype, shape: shape.clone(), content, counts, is_unread: options.is_unread };
+        Bound::new(py, column).map(Bound::into_any)
     };
     let pad = padding.as_ref().map_or(Fill::ZERO, |(_, pad)| *pad);
     if options.nulls != Nulls::Mask {
@@ -286,48 +262,32 @@ fn build_column<'py>(
 fn build_matrix<'py>(
     py: Python<'py>,
     field: &Field,
-    chunks: Vec<Array>,
+    chunks: &[Array],
     options: &ArrowOptions,
 ) -> Result<Bound<'py, PyAny>> {
-    let invalid = |fact: String, hint: &'static str| fail(ErrorKind::InvalidArgument, fact, hint);
     let Column::Structs(fields) = &field.column else {
-        return Err(invalid("stack=True needs a table, and x is one column".to_owned(), "leave out stack"));
+        let fact = "stack=True needs a table, and x is one column";
+        return Err(fail(ErrorKind::InvalidArgument, fact, "leave out stack"));
     };
-    if options.nulls == Nulls::Mask {
-        let hint = "pass a number or \"nan\" for nulls, or leave out stack";
-        return Err(invalid("nulls=\"mask\" has no matrix of masks".to_owned(), hint));
-    }
-    check_on_host(&chunks, "stack=True")?;
-    check_no_null_structs(&chunks)?;
-    let rows = chunks.iter().map(Array::len).sum::<usize>() as i64;
-    let mut columns = Vec::new();
-    let mut common: Option<DType> = None;
-    for (index, field) in fields.iter().enumerate() {
-        let prepared = prepare(field, column_chunks(&chunks, index), options);
-        let Prepared { dtype, shape, values, .. } = prepared.map_err(|failure| at_column(failure, field))?;
-        if shape.len() != 1 {
-            let fact = format!("column '{}' has rows of shape {:?}", field.name, &shape[1..]);
-            return Err(invalid(fact, "leave the column out, or leave out stack"));
-        }
-        match common {
-            Some(first) if first != dtype && options.dtype.is_none() => {
-                return Err(different_types(first, dtype));
-            }
-            _ => common = common.or(Some(dtype)),
-        }
-        columns.push(values);
-    }
-    let Some(dtype) = common else {
-        return Err(invalid("the table has no columns".to_owned(), "pass a table with columns"));
-    };
-    let shape = vec![rows, columns.len() as i64];
-    // Columns of different types have the type of the result in common.
-    let dtype = options.dtype.unwrap_or(dtype);
-    let matrix =
-        ArrowColumn { dtype, shape, content: ColumnContent::Stack(columns), is_unread: options.is_unread };
-    Ok(Bound::new(py, matrix)?.into_any())
+    check_no_null_structs(chunks)?;
+    let rows = chunks.iter().map(Array::len).sum::<usize>();
+    let columns =
+        fields.iter().enumerate().map(|(index, field)| (field.clone(), column_chunks(chunks, index)));
+    matrix::stack(py, &columns.collect::<Vec<_>>(), rows, options)
 }
 
-fn at_column(failure: Failure, field: &Field) -> Failure {
-    failure.within(&format!("column '{}'", field.name))
+/// Columns that are objects of their own as one matrix, by name.
+#[pyfunction]
+pub(crate) fn _arrow_stack<'py>(
+    py: Python<'py>,
+    columns: Vec<(String, Bound<'py, PyAny>)>,
+    options: &ArrowOptions,
+) -> Result<Bound<'py, PyAny>> {
+    let read = columns.into_iter().map(|(name, object)| {
+        let (field, chunks) = capsules::read(&object)?;
+        Ok((Field { name, ..field }, chunks))
+    });
+    let read = read.collect::<Result<Vec<_>>>()?;
+    let rows = read.first().map_or(0, |(_, chunks)| chunks.iter().map(Array::len).sum());
+    matrix::stack(py, &read, rows, options)
 }

@@ -3,7 +3,7 @@
 use crate::conversion::streams::Streams;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
-use tensorferry_core::plan::{Alignment, Pending, SourceDescription, SourceMutability};
+use tensorferry_core::plan::{Alignment, Pending, SourceDescription, SourceMutability, TimeUnit};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, read_only_loans};
 
 /// An object that has been read.
@@ -18,6 +18,8 @@ pub(crate) struct Source<'py> {
     pub(crate) mutability: SourceMutability,
     /// Whether the memory came through `__array__(copy=False)`.
     pub(crate) through_array: bool,
+    /// The unit of time that the integers count, if they are dates or times.
+    pub(crate) counts: Option<TimeUnit>,
     /// The streams of its framework, if it is on a GPU. Boxed, because a source in host memory should stay small.
     pub(crate) streams: Option<Box<Streams>>,
 }
@@ -53,6 +55,7 @@ impl<'py> Source<'py> {
             memory: SourceMemory::InPlace(tensor),
             mutability: SourceMutability::Mutable,
             through_array: false,
+            counts: None,
             streams: None,
         }
     }
@@ -108,6 +111,7 @@ impl<'py> Source<'py> {
             mutability: self.mutability,
             pending,
             through_array: self.through_array,
+            counts: self.counts,
             drop_lock: matches!(&self.memory, SourceMemory::InPlace(tensor) if matches!(tensor.owner(), Owner::Paddle(_))),
         }
     }
@@ -138,6 +142,7 @@ pub(crate) fn fresh_memory(dtype: DType, layout: &Layout, device: Device) -> Sou
         mutability: SourceMutability::Temporary,
         pending: None,
         through_array: false,
+        counts: None,
         drop_lock: false,
     }
 }

@@ -26,6 +26,9 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     let name = type_name(object);
     let hint = match name.as_str() {
         "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
+        _ if name.starts_with("datasets.") => {
+            "pass it to ferry.arrow.to or ferry.arrow.batches, which read datasets of Hugging Face"
+        }
         _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
         _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
     };

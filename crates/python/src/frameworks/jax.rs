@@ -520,6 +520,7 @@ fn pending_source<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<S
         memory: SourceMemory::Pending { pending, device, dtype, layout },
         mutability: SourceMutability::Immutable,
         through_array: false,
+        counts: None,
         streams: None,
     })
 }

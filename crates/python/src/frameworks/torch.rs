@@ -81,6 +81,7 @@ impl Framework for Torch {
             memory,
             mutability,
             through_array: false,
+            counts: None,
             streams,
         })
     }

@@ -213,6 +213,7 @@ fn pending_source<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -
         memory: SourceMemory::Pending { pending: Pending::Convert, device: Device::CPU, dtype, layout },
         mutability: SourceMutability::Mutable,
         through_array: false,
+        counts: None,
         streams: None,
     })
 }

@@ -123,6 +123,7 @@ fn check_options(target: &TargetCapabilities, options: &ConvertOptions) -> Resul
         mutability: SourceMutability::Mutable,
         pending: None,
         through_array: false,
+        counts: None,
         drop_lock: false,
     };
     let device_options =

@@ -171,7 +171,7 @@ pub(super) fn map_tensor<'py>(
         SourceMemory::InPlace(tensor) => SourceMemory::InPlace(change(tensor)?),
         later => later,
     };
-    Ok(Source { object, framework: OWN_FRAMEWORK, memory, mutability, through_array, streams })
+    Ok(Source { object, framework: OWN_FRAMEWORK, memory, mutability, through_array, counts: None, streams })
 }
 
 /// A source over new memory that only the result uses.

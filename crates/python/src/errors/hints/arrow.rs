@@ -9,7 +9,10 @@ pub(super) const ADVICE: &[Advice] = &[
     (hints::CONVERT_COLUMN, "{}"),
     (hints::PAD_LISTS, "pass pad= to ferry.arrow.to to pad them, or ragged=\"offsets\""),
     (hints::SPLIT_LISTS, "convert fewer rows at a time, or enable 64-bit types in JAX"),
-    (hints::DROP_NULLS, "drop or fill them first"),
+    (
+        hints::DROP_NULLS,
+        "drop such rows first, as table.drop_null() of pyarrow and drop_nulls() of polars do",
+    ),
     (hints::MOVE_TO_HOST, "copy it to host memory with the library that made it"),
     (
         hints::COPY_TO_HOST,
