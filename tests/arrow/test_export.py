@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,6 +17,8 @@ import paddle
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 import torch
@@ -51,12 +55,13 @@ def test_pyarrow_shares_the_memory(dtype: str) -> None:
 def test_more_axes() -> None:
     matrix = np.arange(12.0).reshape(3, 4)
     column = pa.array(arrow.export(matrix))
-    assert column.type == pa.list_(pa.field("item", pa.float64(), nullable=False), 4)
+    assert column.type == pa.list_(pa.float64(), 4)
     assert column.to_pylist() == matrix.tolist()
     assert address(column) == matrix.__array_interface__["data"][0]
     cube = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     tensors = pa.array(arrow.export(cube))
     assert isinstance(tensors, pa.FixedShapeTensorArray)
+    assert tensors.type == pa.fixed_shape_tensor(pa.int16(), (3, 4))
     assert np.array_equal(tensors.to_numpy_ndarray(), cube)
     tensors.validate(full=True)
 
@@ -86,7 +91,7 @@ def test_empty(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     "dtype",
-    [bool, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2],
+    [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2],
     ids=lambda dtype: np.dtype(dtype).name,
 )
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 2, 3)])
@@ -95,6 +100,90 @@ def test_types_that_arrow_lacks_return(dtype: Any, shape: tuple[int, ...]) -> No
     result = ferry.to(arrow.export(values), "numpy")
     assert result.dtype == values.dtype
     assert np.array_equal(result, values)
+
+
+BOOLEANS = np.random.default_rng(1).integers(0, 2, 70).astype(bool)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (8,), (67,), (3, 3), (3, 0), (2, 3, 4)])
+@pytest.mark.parametrize("is_strided", [False, True])
+def test_booleans_are_packed(shape: tuple[int, ...], is_strided: bool) -> None:
+    values = BOOLEANS[: math.prod(shape)].reshape(shape)
+    if is_strided:
+        values = np.asfortranarray(values.repeat(2, axis=0))[::2]
+    exported = arrow.export(values)
+    column = pa.array(exported)
+    column.validate(full=True)
+    if len(shape) == 1:
+        assert column.type == pa.bool_()
+    elif len(shape) == 2:
+        assert column.type == pa.list_(pa.bool_(), shape[1])
+    storage = column.storage if isinstance(column, pa.ExtensionArray) else column
+    rows = values if len(shape) == 1 else values.reshape(shape[0], math.prod(shape[1:]))
+    assert storage.to_pylist() == rows.tolist()
+    result = ferry.to(exported, "numpy")
+    assert result.dtype == bool
+    assert result.shape == shape
+    assert np.array_equal(result, values)
+
+
+def test_the_plan_of_booleans() -> None:
+    plan = arrow.export(BOOLEANS).plan
+    assert (plan.action, plan.dtype) == ("copy", "bool")
+    assert plan.steps == [("repack", "Arrow stores bool in its own packed format")]
+    # The call releases the GIL from 64 KiB on.
+    many = np.tile(BOOLEANS, 2000)
+    assert np.array_equal(ferry.to(arrow.export(torch.from_numpy(many)), "numpy"), many)
+
+
+def test_any_byte_but_zero_is_true() -> None:
+    values = np.arange(256, dtype=np.uint8).view(bool)
+    assert pa.array(arrow.export(values)).to_pylist() == [False] + [True] * 255
+
+
+def test_consumers_compute_with_booleans() -> None:
+    exported = arrow.export({"x": BOOLEANS, "y": np.arange(70)})
+    expected = np.arange(70)[BOOLEANS].tolist()
+    frame = pl.DataFrame(exported)
+    assert frame["x"].sum() == BOOLEANS.sum()
+    assert frame.filter(pl.col("x"))["y"].to_list() == expected
+    assert frame["x"].cast(pl.Int8).to_list() == BOOLEANS.astype(int).tolist()
+    table = pa.table(exported)
+    assert table.filter(pc.field("x"))["y"].to_pylist() == expected
+    assert table.to_pandas()["x"].dtype == bool
+    assert duckdb.sql("select y from exported where x order by y").fetchnumpy()["y"].tolist() == (
+        expected
+    )
+
+
+def test_tensorferry_reads_booleans_of_pandas_in_place() -> None:
+    masked = pd.Series([True, None, False], dtype="boolean")
+    values, valid = arrow.to(masked, "numpy", nulls="mask")
+    assert valid.tolist() == [True, False, True]
+    assert values[valid].tolist() == [True, False]
+    assert arrow.plan(masked, "numpy", nulls="mask").parts[0].shares
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros(2), np.zeros((2, 3)), np.zeros((2, 3, 2)), np.zeros(2, bool), np.zeros((2, 3), bool)],
+    ids=lambda values: f"{values.dtype}{values.ndim}",
+)
+def test_types_are_those_of_pyarrow(values: np.ndarray, tmp_path: Path) -> None:
+    kind: Any = pa.from_numpy_dtype(values.dtype)
+    if values.ndim == 3:
+        kind = pa.fixed_shape_tensor(kind, values.shape[1:])
+    elif values.ndim == 2:
+        kind = pa.list_(kind, values.shape[1])
+    plain = pa.table({"a": pa.nulls(1, kind)})
+    exported = pa.table(arrow.export({"a": values}))
+    assert exported.schema == plain.schema
+    assert pa.concat_tables([exported, plain])["a"].null_count == 1
+    column = pa.array(arrow.export(values))
+    assert len(pa.concat_arrays([column, plain["a"].chunk(0)])) == 3
+    with pq.ParquetWriter(tmp_path / "x.parquet", plain.schema) as writer:
+        writer.write_table(exported)
+    assert pq.read_table(tmp_path / "x.parquet").num_rows == 2
 
 
 def test_tables() -> None:
@@ -157,8 +246,32 @@ def test_what_cannot_be_exported() -> None:
         arrow.export({"a": np.zeros(3), "b": np.zeros(2)})
     with pytest.raises(ferry.NotATensorError, match="column 'a'"):
         arrow.export({"a": "text"})
-    with pytest.raises(ferry.NotATensorError):
-        arrow.export([1, 2])
+    for values in ([1, 2], [np.zeros(2), np.zeros(2)], (np.zeros(2),), "text", 3):
+        with pytest.raises(
+            ferry.NotATensorError,
+            match="not a tensor\nhint: export a tensor, or a dict of tensors by column",
+        ):
+            arrow.export(values)
+
+
+def test_names_of_columns() -> None:
+    with pytest.raises(ferry.InvalidArgumentError, match="zero byte\nhint: remove the zero byte"):
+        arrow.export({"a\0": np.zeros(2)})
+    with pytest.raises(ferry.InvalidArgumentError, match='named "1"\nhint: give each column'):
+        arrow.export({1: np.zeros(2), "1": np.ones(2)})
+    assert pa.table(arrow.export({1: np.zeros(2), "2": np.ones(2)})).column_names == ["1", "2"]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, bool])
+def test_rows_longer_than_a_list(dtype: Any) -> None:
+    for shape in ((0, 2**31), (0, 2**16, 2**15)):
+        with pytest.raises(
+            ferry.InvalidArgumentError, match=r"2147483648 elements.*\nhint: export"
+        ):
+            arrow.export(np.empty(shape, dtype))
+    exported = arrow.export(np.empty((0, 2**31 - 1), dtype))
+    assert pa.array(exported).type.list_size == 2**31 - 1
+    assert ferry.to(exported, "numpy").shape == (0, 2**31 - 1)
 
 
 def test_the_plan_says_what_is_shared() -> None:

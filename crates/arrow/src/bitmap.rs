@@ -111,6 +111,39 @@ impl Bits {
     }
 }
 
+/// Writes a bit for each byte: one for any byte but zero. Bits beyond the last one are zero.
+///
+/// # Safety
+/// `count` bytes are readable at `bytes`, and `count.div_ceil(8)` bytes are writable at `out`. Nothing else writes either meanwhile.
+pub unsafe fn pack_bits(bytes: *const u8, count: usize, out: *mut u8) {
+    const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    // The addition sets the highest bit of a byte if one of its other bits is set, without a carry. The multiplication moves the
+    // bit of each of the eight bytes to its place in the highest byte.
+    let gather = |eight: u64| -> u8 {
+        let is_set = (((eight & LOW_BITS) + LOW_BITS) | eight) >> 7 & 0x0101_0101_0101_0101;
+        (is_set.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+    };
+    let whole = count / 8;
+    for index in 0..whole {
+        // SAFETY: `8 * index + 8` is at most `count`, so that the eight bytes are readable and the byte is writable (the contract of
+        // `pack_bits`).
+        unsafe {
+            let eight = bytes.add(8 * index).cast::<u64>().read_unaligned();
+            out.add(index).write(gather(u64::from_le(eight)));
+        }
+    }
+    let rest = count % 8;
+    if rest > 0 {
+        let mut eight = [0; 8];
+        // SAFETY: `8 * whole + rest` is `count`, so that the bytes are readable, and the last byte, at `whole`, is writable (the
+        // contract of `pack_bits`).
+        unsafe {
+            bytes.add(8 * whole).copy_to_nonoverlapping(eight.as_mut_ptr(), rest);
+            out.add(whole).write(gather(u64::from_le_bytes(eight)));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +163,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn packed_bytes_return(bytes: Vec<u8>, zero_mask: Vec<bool>) {
+            let keep = zero_mask.into_iter().chain(std::iter::repeat(true));
+            let bytes: Vec<u8> = bytes.into_iter().zip(keep).map(|(byte, keep)| if keep { byte } else { 0 }).collect();
+            let mut packed = vec![9; bytes.len().div_ceil(8)];
+            // SAFETY: the vectors have these bytes.
+            unsafe { pack_bits(bytes.as_ptr(), bytes.len(), packed.as_mut_ptr()) };
+            let expected: Vec<u8> = bytes.iter().map(|&byte| u8::from(byte != 0)).collect();
+            prop_assert_eq!(unpacked(bits(&packed, 0, bytes.len())), expected);
+            let beyond = bits(&packed, bytes.len(), packed.len() * 8 - bytes.len());
+            prop_assert_eq!(beyond.count_zeros(), beyond.len());
+        }
+
         #[test]
         fn all_methods_agree_with_a_loop(bytes: Vec<u8>, start in 0usize..200, length in 0usize..900) {
             let start = start.min(bytes.len() * 8);

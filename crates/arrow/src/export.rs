@@ -3,13 +3,14 @@
 //! A struct that is exported owns its strings, its pointers and a reference to the owner of the memory. Consumers may move
 //! children out of their parent and release them on any thread, in any order: the owner lives as long as one of them.
 
-use crate::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowSchema};
+use crate::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowSchema, FLAG_NULLABLE};
 use crate::hints;
+use std::collections::HashSet;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 use tensorferry_core::device::{Device, DeviceKind};
-use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Result, Tensor};
+use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout, Result, Tensor};
 
 /// The error number of a stream that cannot be read.
 const INVALID: c_int = 22;
@@ -18,6 +19,11 @@ const INVALID: c_int = 22;
 #[derive(Debug)]
 pub struct ColumnExport<O> {
     name: CString,
+    /// The shape of the elements: the rows first.
+    shape: Vec<i64>,
+    /// The number of elements of a row.
+    row_elements: i32,
+    /// The memory of the elements, or of their bits.
     tensor: Tensor<Arc<O>>,
     storage: Storage,
     /// A bit for each row, which is zero for a null.
@@ -32,7 +38,7 @@ unsafe impl<O: Send + Sync> Sync for ColumnExport<O> {}
 #[derive(Clone, Copy, Debug)]
 struct Storage {
     format: &'static str,
-    /// Whether the type is an extension type; booleans have that of Arrow, other types one of ours.
+    /// Whether the type is an extension type; booleans of a byte each have that of Arrow, other types one of ours.
     is_extension: bool,
 }
 
@@ -57,17 +63,18 @@ fn storage_of(dtype: DType) -> Option<Storage> {
     Some(Storage { format, is_extension })
 }
 
+/// Whether a tensor has as many bits: dense bytes in host memory.
+fn has_bits<O>(bits: &Tensor<O>, count: usize) -> bool {
+    let is_readable = bits.device().is_host() && bits.layout().is_dense();
+    bits.dtype() == DType::UInt8 && is_readable && count.div_ceil(8) <= bits.layout().count()
+}
+
 impl<O: Send + Sync + 'static> ColumnExport<O> {
     /// A column over a dense tensor in host memory or on a CUDA GPU. All work on its values is complete.
     ///
     /// # Errors
     /// When the tensor is not dense, on another device, has no axis, or has a type or a name that Arrow lacks.
     pub fn new(name: &str, tensor: Tensor<Arc<O>>) -> Result<Self> {
-        let invalid =
-            |fact: String| Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ROWS);
-        if tensor.layout().shape().is_empty() {
-            return Err(invalid("a tensor without an axis has no rows".to_owned()));
-        }
         let is_supported = tensor.device().is_host() || tensor.device().is_cuda();
         if !tensor.layout().is_dense() || !is_supported || tensor.order() != ByteOrder::Native {
             let fact = "only dense tensors in host memory or on a CUDA GPU can be exported".to_owned();
@@ -77,9 +84,40 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
             let fact = format!("Arrow has no type {}", tensor.dtype());
             return Err(Error::new(ErrorKind::UnsupportedDType, fact).with_hint(hints::EXPORT_TYPE));
         };
-        let name =
-            CString::new(name).map_err(|_| invalid("the name of a column has a zero byte".to_owned()))?;
-        Ok(Self { name, tensor, storage, validity: None })
+        let shape = tensor.layout().shape().to_vec();
+        Self::with_storage(name, shape, tensor, storage)
+    }
+
+    /// A column of Arrow's own booleans. The bits are dense bytes in host memory, of which the lowest bit is the first.
+    ///
+    /// # Errors
+    /// When there are fewer bits than booleans, or the shape or the name cannot be exported.
+    pub fn of_bits(name: &str, shape: &[i64], bits: Tensor<Arc<O>>) -> Result<Self> {
+        let layout = Layout::dense(DType::Bool.size(), shape)?;
+        if !has_bits(&bits, layout.count()) {
+            let fact = format!("{} booleans have fewer bits", layout.count());
+            return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_DENSE_COPY));
+        }
+        Self::with_storage(name, shape.to_vec(), bits, Storage { format: "b", is_extension: false })
+    }
+
+    /// A column over memory that was checked.
+    fn with_storage(name: &str, shape: Vec<i64>, tensor: Tensor<Arc<O>>, storage: Storage) -> Result<Self> {
+        let invalid = |fact: String, hint| Error::new(ErrorKind::InvalidArgument, fact).with_hint(hint);
+        let [_, row_shape @ ..] = &shape[..] else {
+            return Err(invalid("a tensor without an axis has no rows".to_owned(), hints::EXPORT_ROWS));
+        };
+        let elements = row_shape.iter().fold(1i64, |product, &length| product.saturating_mul(length));
+        let row_elements =
+            i32::try_from(if row_shape.contains(&0) { 0 } else { elements }).map_err(|_| {
+                let fact =
+                    format!("a row has {elements} elements, and a list of Arrow has at most {}", i32::MAX);
+                invalid(fact, hints::EXPORT_ROW_SIZE)
+            })?;
+        let name = CString::new(name).map_err(|_| {
+            invalid("the name of a column has a zero byte".to_owned(), hints::EXPORT_NAME_BYTES)
+        })?;
+        Ok(Self { name, shape, row_elements, tensor, storage, validity: None })
     }
 
     /// The same column with nulls, where a bit of `bits` is zero. The first row has the lowest bit of the first byte.
@@ -87,9 +125,7 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
     /// # Errors
     /// When the bits are not dense bytes in host memory, or fewer than the rows.
     pub fn with_validity(self, bits: Tensor<Arc<O>>) -> Result<Self> {
-        let is_on_host = bits.device().is_host() && self.device().is_host();
-        let is_bytes = bits.dtype() == DType::UInt8 && bits.layout().is_dense() && is_on_host;
-        if !is_bytes || 8 * (bits.layout().count() as i64) < self.rows() {
+        if !self.device().is_host() || !has_bits(&bits, self.rows() as usize) {
             let fact = "the validity of a column has a bit for each row".to_owned();
             return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ROWS));
         }
@@ -98,18 +134,13 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
 
     /// The number of rows.
     pub fn rows(&self) -> i64 {
-        self.tensor.layout().shape()[0]
+        self.shape[0]
     }
 
     /// Where the memory is: on the CPU, or on a GPU.
     pub fn device(&self) -> Device {
         let device = self.tensor.device();
         if device.is_host() { Device::CPU } else { device }
-    }
-
-    /// The number of elements of a row.
-    fn row_elements(&self) -> i64 {
-        self.tensor.layout().shape()[1..].iter().product()
     }
 
     /// The schema of the column. The caller releases it.
@@ -122,19 +153,20 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
         let values = |name: CString| {
             let metadata =
                 if self.storage.is_extension { extension_metadata(&extension, "") } else { Vec::new() };
-            make_schema(self.storage.format, name, metadata, Vec::new())
+            make_schema(self.storage.format, name, FLAG_NULLABLE, metadata, Vec::new())
         };
-        let row_shape = &self.tensor.layout().shape()[1..];
+        let row_shape = &self.shape[1..];
         if row_shape.is_empty() {
             return values(self.name.clone());
         }
+        // The name and the flags are those of pyarrow's own lists, so that their types are equal.
         let item = CString::from(c"item");
         let metadata = match row_shape {
             [_] => Vec::new(),
             _ => extension_metadata("arrow.fixed_shape_tensor", &format!("{{\"shape\":{row_shape:?}}}")),
         };
-        let format = format!("+w:{}", self.row_elements());
-        make_schema(&format, self.name.clone(), metadata, vec![values(item)])
+        let format = format!("+w:{}", self.row_elements);
+        make_schema(&format, self.name.clone(), FLAG_NULLABLE, metadata, vec![values(item)])
     }
 
     /// The array of the column, with its device. The caller releases it.
@@ -151,8 +183,9 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
         let mut owners: Vec<Arc<O>> = self.validity.iter().map(|bits| bits.owner().clone()).collect();
         // Not counted.
         let null_count = if self.validity.is_some() { -1 } else { 0 };
-        let count = self.tensor.layout().count() as i64;
-        match self.tensor.layout().shape() {
+        // A layout has as many elements, so that the product does not overflow.
+        let count = self.rows() * i64::from(self.row_elements);
+        match self.shape[..] {
             [_] => {
                 owners.push(owner);
                 ArrowArray { null_count, ..make_array(count, vec![bits, data], Vec::new(), owners) }
@@ -176,7 +209,7 @@ impl<O: Send + Sync + 'static> TableExport<O> {
     /// A table of these columns.
     ///
     /// # Errors
-    /// When the columns have different numbers of rows, or are on different devices.
+    /// When two columns have the same name, different numbers of rows, or different devices.
     pub fn new(columns: Vec<ColumnExport<O>>) -> Result<Self> {
         if let Some((first, other)) = columns
             .first()
@@ -201,6 +234,11 @@ impl<O: Send + Sync + 'static> TableExport<O> {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ONE_DEVICE));
         }
+        let mut names = HashSet::new();
+        if let Some(column) = columns.iter().find(|column| !names.insert(&column.name)) {
+            let fact = format!("two columns are named {:?}", column.name);
+            return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_UNIQUE_NAMES));
+        }
         Ok(Self { columns, device })
     }
 
@@ -212,7 +250,8 @@ impl<O: Send + Sync + 'static> TableExport<O> {
     /// The schema of the table: a struct. The caller releases it.
     pub fn schema(&self) -> ArrowSchema {
         let children = self.columns.iter().map(ColumnExport::schema).collect();
-        make_schema("+s", CString::default(), Vec::new(), children)
+        // The rows of a table are not null.
+        make_schema("+s", CString::default(), 0, Vec::new(), children)
     }
 
     /// The array of the table: structs. The caller releases it.
@@ -263,7 +302,13 @@ struct SchemaMemory {
     children: Vec<*mut ArrowSchema>,
 }
 
-fn make_schema(format: &str, name: CString, metadata: Vec<u8>, children: Vec<ArrowSchema>) -> ArrowSchema {
+fn make_schema(
+    format: &str,
+    name: CString,
+    flags: i64,
+    metadata: Vec<u8>,
+    children: Vec<ArrowSchema>,
+) -> ArrowSchema {
     let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
     let format = CString::new(format).unwrap_or_default();
     let mut memory = Box::new(SchemaMemory { format, name, metadata, children });
@@ -271,7 +316,7 @@ fn make_schema(format: &str, name: CString, metadata: Vec<u8>, children: Vec<Arr
         format: memory.format.as_ptr(),
         name: memory.name.as_ptr(),
         metadata: if memory.metadata.is_empty() { ptr::null() } else { memory.metadata.as_ptr().cast() },
-        flags: 0,
+        flags,
         n_children: memory.children.len() as i64,
         children: memory.children.as_mut_ptr(),
         dictionary: ptr::null_mut(),

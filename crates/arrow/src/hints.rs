@@ -19,6 +19,12 @@ tensorferry_core::hint_keys! {
     COPY_TO_HOST = "arrow.copy_to_host";
     /// A tensor cannot be exported as rows.
     EXPORT_ROWS = "arrow.export_rows";
+    /// A row has more elements than a list can have.
+    EXPORT_ROW_SIZE = "arrow.export_row_size";
+    /// The name of a column has a zero byte.
+    EXPORT_NAME_BYTES = "arrow.export_name_bytes";
+    /// Two columns have the same name.
+    EXPORT_UNIQUE_NAMES = "arrow.export_unique_names";
     /// Arrow lacks the type of a tensor.
     EXPORT_TYPE = "arrow.export_type";
     /// The columns of a table have different numbers of rows.

@@ -36,6 +36,7 @@ mod schema;
 mod stream;
 
 pub use array::{Array, ArrayOwner, Encoding};
+pub use bitmap::pack_bits;
 pub use dense_lists::dense_lists;
 pub use device::DeviceArray;
 pub use export::{ColumnExport, TableExport};

@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::sync::Arc;
-use tensorferry_arrow::abi::{ArrowArray, ArrowSchema};
-use tensorferry_arrow::{Array, ArrayStream, Column, ColumnExport, Field, Owned, TableExport};
+use tensorferry_arrow::abi::{ArrowArray, ArrowSchema, FLAG_NULLABLE};
+use tensorferry_arrow::{
+    Array, ArrayStream, Column, ColumnExport, Encoding, Field, Owned, TableExport, hints,
+};
+use tensorferry_core::error::Hint;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor};
 
@@ -73,6 +76,39 @@ fn nulls_return() {
 }
 
 #[test]
+fn bits_return() {
+    for shape in [&[11][..], &[3, 5], &[3, 2, 2], &[0], &[2, 0]] {
+        let (bits, weak_bits) = tensor(DType::UInt8, &[2]);
+        let (validity, weak_validity) = tensor(DType::UInt8, &[2]);
+        let column = ColumnExport::of_bits("x", shape, bits).unwrap().with_validity(validity).unwrap();
+        let (field, array) = import(column.schema(), column.array());
+        drop(column);
+        assert_eq!((field.dtype(), field.row_shape()), (Some(DType::Bool), shape[1..].to_vec()));
+        assert_eq!((array.encoding(), array.len() as i64), (Encoding::Bits, shape[0]));
+        // The bits are the bytes 0 and 1: all rows but the ninth are null.
+        assert_eq!(array.count_nulls() as i64, if shape[0] > 8 { shape[0] - 1 } else { shape[0] });
+        drop(array);
+        assert!(weak_bits.upgrade().is_none() && weak_validity.upgrade().is_none());
+    }
+    assert!(ColumnExport::of_bits("x", &[17], tensor(DType::UInt8, &[2]).0).is_err());
+    assert!(ColumnExport::of_bits("x", &[1], tensor(DType::Int16, &[2]).0).is_err());
+    assert!(ColumnExport::of_bits("x", &[], tensor(DType::UInt8, &[1]).0).is_err());
+}
+
+#[test]
+fn columns_and_their_elements_are_nullable() {
+    let columns = vec![ColumnExport::new("x", tensor(DType::Int16, &[2, 2]).0).unwrap()];
+    let mut schema = TableExport::new(columns).unwrap().schema();
+    // SAFETY: the structs of an export have children, and are released once.
+    unsafe {
+        let column = *schema.children;
+        let item = *(*column).children;
+        assert_eq!((schema.flags, (*column).flags, (*item).flags), (0, FLAG_NULLABLE, FLAG_NULLABLE));
+        drop(Owned::take(&raw mut schema).unwrap());
+    }
+}
+
+#[test]
 fn tables_and_streams() {
     let (first, weak_first) = tensor(DType::Int32, &[4]);
     let (second, weak_second) = tensor(DType::Float32, &[4, 3]);
@@ -114,7 +150,14 @@ fn children_outlive_their_parent() {
 fn what_cannot_be_exported() {
     let scalar = ColumnExport::new("x", tensor(DType::Int8, &[]).0).unwrap_err();
     assert!(scalar.fact().contains("no rows"));
-    assert!(ColumnExport::new("a\0b", tensor(DType::Int8, &[1]).0).is_err());
+    let name = ColumnExport::new("a\0b", tensor(DType::Int8, &[1]).0).unwrap_err();
+    assert!(matches!(name.hint(), Some(Hint::Key(key, _)) if *key == hints::EXPORT_NAME_BYTES));
+    let same = || ColumnExport::new("a", tensor(DType::Int8, &[1]).0).unwrap();
+    assert!(TableExport::new(vec![same(), same()]).unwrap_err().fact().contains("\"a\""));
+    let too_long = ColumnExport::new("x", tensor(DType::Int8, &[0, 1 << 31]).0).unwrap_err();
+    assert!(too_long.fact().contains("2147483648 elements"));
+    assert!(ColumnExport::new("x", tensor(DType::Int8, &[0, i64::from(i32::MAX)]).0).is_ok());
+    assert!(ColumnExport::new("x", tensor(DType::Int8, &[2, 0, 1 << 31]).0).is_ok());
     let complex = ColumnExport::new("x", tensor(DType::Complex64, &[1]).0).unwrap_err();
     assert!(complex.fact().contains("no type complex64"));
     let (short, long) = (tensor(DType::Int8, &[1]).0, tensor(DType::Int8, &[2]).0);

@@ -332,15 +332,16 @@ def export(x: Any) -> Any:
     The memory is shared if the tensor is dense, and copied on its device otherwise; the attribute
     `plan` of the result says which, and why. Consumers expect that Arrow memory does not change: do
     not write the tensor while one uses the column. A tensor of more than one axis is a column of
-    fixed-size lists or of fixed-shape tensors. bfloat16 and float8 have extension types named
-    `tensorferry.<dtype>`, and booleans are `arrow.bool8`.
+    fixed-size lists or of fixed-shape tensors. Booleans are copied, because Arrow packs them to
+    bits. bfloat16 and float8 have extension types named `tensorferry.<dtype>`.
 
     A tensor in GPU memory is for consumers of `__arrow_c_device_array__`; the methods for host
-    memory raise. The call waits until its values are complete.
+    memory raise. The call waits until its values are complete. Booleans there are shared, as
+    `arrow.bool8`.
 
     Args:
         x: A tensor of any framework with at least one axis, or a dict of such tensors by column,
-            whose first axes have the same length.
+            whose first axes have the same length. Keys are named by `str(key)`.
 
     Returns:
         An object with `__arrow_c_schema__`, `__arrow_c_array__` and `__arrow_c_device_array__`; for
@@ -348,8 +349,9 @@ def export(x: Any) -> Any:
         column.
 
     Raises:
-        InvalidArgumentError: A tensor has no axis, or the columns have different lengths or are on
-            different devices.
+        InvalidArgumentError: A tensor has no axis, or rows of more than 2**31 - 1 elements, or the
+            columns have the same name, different lengths or different devices.
+        NotATensorError: `x`, or a value of the dict, is not a tensor.
         UnsupportedDTypeError: Arrow has no such type, as for complex numbers.
 
     Example:

@@ -1,6 +1,6 @@
 //! `ferry.arrow.export`: tensors as objects with the Arrow PyCapsule interface.
 
-use super::export_source::{ExportSource, read_source};
+use super::export_source::{Booleans, ExportSource, read_source};
 use crate::errors::Result;
 use crate::interpreter::objects;
 use crate::interpreter::owner::Owner;
@@ -38,7 +38,8 @@ pub(crate) struct ExportedTable {
     plan: PlanReport,
 }
 
-/// Exports a tensor. Rows are null where a bit of `validity` is zero.
+/// Exports a tensor. Rows are null where a bit of `validity` is zero. Calls of users are traced; tensorferry itself reads what is
+/// not traced.
 #[pyfunction]
 #[pyo3(signature = (x, validity=None, *, traced=false))]
 pub(crate) fn _arrow_export_column(
@@ -48,7 +49,7 @@ pub(crate) fn _arrow_export_column(
 ) -> Result<ExportedColumn> {
     let (column, plan) = export("", x, traced)?;
     let column = match validity {
-        Some(bits) => column.with_validity(with_shared_owner(read_source(bits)?.tensor))?,
+        Some(bits) => column.with_validity(with_shared_owner(read_source(bits, Booleans::Bytes)?.tensor))?,
         None => column,
     };
     Ok(ExportedColumn { column, plan })
@@ -75,8 +76,13 @@ pub(crate) fn _arrow_export_table(
 
 fn export(name: &str, x: &Bound<'_, PyAny>, traced: bool) -> Result<(ColumnExport<ExportOwner>, PlanReport)> {
     let started_at = Instant::now();
-    let ExportSource { tensor, report } = read_source(x)?;
-    let column = ColumnExport::new(name, with_shared_owner(tensor))?;
+    let booleans = if traced { Booleans::Bits } else { Booleans::Bytes };
+    let ExportSource { tensor, shape_of_bits, report } = read_source(x, booleans)?;
+    let tensor = with_shared_owner(tensor);
+    let column = match shape_of_bits {
+        Some(shape) => ColumnExport::of_bits(name, &shape, tensor),
+        None => ColumnExport::new(name, tensor),
+    }?;
     if traced && trace::is_tracing() {
         trace::record(x.py(), report.clone(), started_at.elapsed())?;
     }

@@ -19,6 +19,9 @@ pub(super) const ADVICE: &[Advice] = &[
         "copy it to host memory first, with the library that made it: on a GPU only columns of numbers without nulls are read",
     ),
     (hints::EXPORT_ROWS, "pass a tensor with at least one axis, such as x.reshape(1)"),
+    (hints::EXPORT_ROW_SIZE, "export a tensor with shorter rows, such as x.reshape(-1)"),
+    (hints::EXPORT_NAME_BYTES, "remove the zero byte from the name"),
+    (hints::EXPORT_UNIQUE_NAMES, "give each column its own name; keys of other types are named by str(key)"),
     (hints::EXPORT_TYPE, "cast it first, or export its real and imaginary parts"),
     (hints::EXPORT_EQUAL_ROWS, "export tensors whose first axes have the same length"),
     (
