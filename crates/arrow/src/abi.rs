@@ -1,7 +1,7 @@
 //! The structs of the Arrow C data, stream and device interfaces.
 //!
 //! The definitions follow the specification: <https://arrow.apache.org/docs/format/CDataInterface.html>. A struct whose
-//! `release` is null is released. A struct may be moved, if the place that it leaves is marked as released.
+//! `release` is null is released. A struct may be moved, if the memory that it leaves is marked as released.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;

@@ -92,7 +92,7 @@ impl Bits {
     /// As many bytes as there are bits are writable at `out`, and nothing else uses them.
     pub(crate) unsafe fn unpack(self, out: *mut u8) {
         // A multiplication copies a byte of bits to eight bytes, a mask keeps another bit in each of them, and the addition moves
-        // it to the highest place.
+        // it to the highest byte.
         let spread = |bits: u8| -> u64 {
             let one_bit_each = u64::from(bits).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
             ((one_bit_each + 0x7f7f_7f7f_7f7f_7f7f) >> 7) & 0x0101_0101_0101_0101
@@ -118,7 +118,7 @@ impl Bits {
 pub unsafe fn pack_bits(bytes: *const u8, count: usize, out: *mut u8) {
     const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     // The addition sets the highest bit of a byte if one of its other bits is set, without a carry. The multiplication moves the
-    // bit of each of the eight bytes to its place in the highest byte.
+    // bit of each of the eight bytes to its position in the highest byte.
     let gather = |eight: u64| -> u8 {
         let is_set = (((eight & LOW_BITS) + LOW_BITS) | eight) >> 7 & 0x0101_0101_0101_0101;
         (is_set.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8

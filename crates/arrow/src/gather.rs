@@ -2,7 +2,7 @@
 //!
 //! Numbers without nulls are copied by the copy engine. Everything else is written in the order of the column, a block of rows at
 //! a time: bits are unpacked, codes are looked up, nulls are filled. If the axes of the tensors are permuted, a block is then
-//! copied to its place.
+//! copied to the result.
 
 use crate::array::{Array, Content, Values};
 use crate::errors::invalid_struct;
@@ -402,17 +402,17 @@ unsafe fn write_elements(
         Content::Dictionary { codes, values, .. } => {
             let decoded = dictionary.map(HostBlock::data);
             for index in 0..count {
-                let place = out.wrapping_add(index * item);
+                let element = out.wrapping_add(index * item);
                 let value = value_index(base, *codes, values, index)?;
                 // SAFETY: the source is a value of the dictionary or of the fill, of `item` bytes. There is room for element
                 // `index` (the contract of `write_elements`).
                 unsafe {
                     match (value, decoded, fill) {
                         (Some(code), Some(decoded), _) => {
-                            decoded.add(code * item).copy_to_nonoverlapping(place, item);
+                            decoded.add(code * item).copy_to_nonoverlapping(element, item);
                         }
-                        (_, _, Some(fill)) => fill.as_ptr().copy_to_nonoverlapping(place, item),
-                        _ => place.write_bytes(0, item),
+                        (_, _, Some(fill)) => fill.as_ptr().copy_to_nonoverlapping(element, item),
+                        _ => element.write_bytes(0, item),
                     }
                 }
             }

@@ -117,7 +117,7 @@ impl<T: Releasable> Owned<T> {
             return Err(invalid_struct(format!("the {} is a null pointer", T::NAME)));
         }
         // SAFETY: the pointer is not null, so it points to a struct that nothing else reads meanwhile (the contract of `take`). The
-        // struct is moved, and its place is marked as released before anybody else can read it.
+        // struct is moved, and the memory that it leaves is marked as released before anybody else can read it.
         unsafe {
             let mut moved = pointer.read();
             if moved.release_field().is_none() {

@@ -33,7 +33,7 @@ pub fn list_elements(chunks: &[Array]) -> Result<Vec<Array>> {
 /// Writes where each list begins among the elements of all chunks, and after them where the last one ends.
 ///
 /// # Errors
-/// When `out` has no place for each of them, or its type cannot count the elements.
+/// When `out` is not as long, or its type cannot count the elements.
 pub fn write_offsets<T: TryFrom<usize>>(chunks: &[Array], out: &mut [T]) -> Result<()> {
     let lists: usize = chunks.iter().map(Array::len).sum();
     if out.len() != lists + 1 {
@@ -48,18 +48,18 @@ pub fn write_offsets<T: TryFrom<usize>>(chunks: &[Array], out: &mut [T]) -> Resu
             Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::SPLIT_LISTS)
         })
     };
-    let mut places = out.iter_mut();
+    let mut written = out.iter_mut();
     let mut before = 0;
     for chunk in chunks {
         let Content::Lists { offsets, .. } = chunk.content() else { continue };
         let (first, end) = offsets.range();
-        for (index, place) in places.by_ref().take(chunk.len()).enumerate() {
-            *place = convert(before + offsets.get(index) as usize - first)?;
+        for (index, offset) in written.by_ref().take(chunk.len()).enumerate() {
+            *offset = convert(before + offsets.get(index) as usize - first)?;
         }
         before += end - first;
     }
-    for place in places {
-        *place = convert(before)?;
+    for offset in written {
+        *offset = convert(before)?;
     }
     Ok(())
 }
