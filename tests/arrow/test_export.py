@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 import torch
+from support import fake_driver, subprocesses
 
 import tensorferry as ferry
 from tensorferry import arrow
@@ -134,6 +135,22 @@ def test_the_plan_of_booleans() -> None:
     # The call releases the GIL from 64 KiB on.
     many = np.tile(BOOLEANS, 2000)
     assert np.array_equal(ferry.to(arrow.export(torch.from_numpy(many)), "numpy"), many)
+
+
+def test_booleans_in_gpu_memory_are_shared() -> None:
+    code = """
+        import numpy as np, pyarrow as pa
+        from support.arrow_device import inspect_export
+        from support.fake_gpu import on_gpu
+        from tensorferry import arrow
+        x = on_gpu(np.array([True, False, True]))
+        exported = arrow.export(x)
+        assert pa.field(exported).type == pa.bool8(), pa.field(exported)
+        assert inspect_export(exported).array.buffers[1] == x.data.ptr
+        assert exported.plan.shares, exported.plan
+    """
+    done = subprocesses.attempt(code, **fake_driver.environment())
+    assert done.returncode == 0, done.stderr
 
 
 def test_any_byte_but_zero_is_true() -> None:
