@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 import torch
-from support import fake_driver, subprocesses
+from support import fake_driver
 
 import tensorferry as ferry
 from tensorferry import arrow
@@ -138,19 +138,7 @@ def test_the_plan_of_booleans() -> None:
 
 
 def test_booleans_in_gpu_memory_are_shared() -> None:
-    code = """
-        import numpy as np, pyarrow as pa
-        from support.arrow_device import inspect_export
-        from support.fake_gpu import on_gpu
-        from tensorferry import arrow
-        x = on_gpu(np.array([True, False, True]))
-        exported = arrow.export(x)
-        assert pa.field(exported).type == pa.bool8(), pa.field(exported)
-        assert inspect_export(exported).array.buffers[1] == x.data.ptr
-        assert exported.plan.shares, exported.plan
-    """
-    done = subprocesses.attempt(code, **fake_driver.environment())
-    assert done.returncode == 0, done.stderr
+    fake_driver.run_program("arrow/export_booleans.py")
 
 
 def test_any_byte_but_zero_is_true() -> None:
