@@ -116,32 +116,45 @@ impl Bits {
 /// # Safety
 /// `count` bytes are readable at `bytes`, and `count.div_ceil(8)` bytes are writable at `out`. Nothing else writes either meanwhile.
 pub unsafe fn pack_bits(bytes: *const u8, count: usize, out: *mut u8) {
-    const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    // The addition sets the highest bit of a byte if one of its other bits is set, without a carry. The multiplication moves the
-    // bit of each of the eight bytes to its position in the highest byte.
-    let gather = |eight: u64| -> u8 {
-        let is_set = (((eight & LOW_BITS) + LOW_BITS) | eight) >> 7 & 0x0101_0101_0101_0101;
-        (is_set.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
-    };
-    let whole = count / 8;
-    for index in 0..whole {
-        // SAFETY: `8 * index + 8` is at most `count`, so that the eight bytes are readable and the byte is writable (the contract of
-        // `pack_bits`).
+    for start in (0..count).step_by(16) {
+        let rest = (count - start).min(16);
+        let mut sixteen = [0; 16];
+        // SAFETY: `start + rest` is at most `count`, so that the bytes are readable (the contract of `pack_bits`).
         unsafe {
-            let eight = bytes.add(8 * index).cast::<u64>().read_unaligned();
-            out.add(index).write(gather(u64::from_le(eight)));
+            match rest {
+                16 => sixteen = bytes.add(start).cast::<[u8; 16]>().read(),
+                _ => bytes.add(start).copy_to_nonoverlapping(sixteen.as_mut_ptr(), rest),
+            }
         }
-    }
-    let rest = count % 8;
-    if rest > 0 {
-        let mut eight = [0; 8];
-        // SAFETY: `8 * whole + rest` is `count`, so that the bytes are readable, and the last byte, at `whole`, is writable (the
+        let bits = nonzero_bits(sixteen).to_le_bytes();
+        // SAFETY: `start` is a multiple of 8, and the bits from it on are in `rest.div_ceil(8)` bytes, which are writable (the
         // contract of `pack_bits`).
         unsafe {
-            bytes.add(8 * whole).copy_to_nonoverlapping(eight.as_mut_ptr(), rest);
-            out.add(whole).write(gather(u64::from_le_bytes(eight)));
+            match rest {
+                16 => out.add(start / 8).cast::<[u8; 2]>().write(bits),
+                _ => out.add(start / 8).copy_from_nonoverlapping(bits.as_ptr(), rest.div_ceil(8)),
+            }
         }
     }
+}
+
+/// A bit for each byte that is not zero.
+#[cfg(target_arch = "x86_64")]
+fn nonzero_bits(bytes: [u8; 16]) -> u16 {
+    use std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_setzero_si128};
+    // SAFETY: the instructions are SSE2, which every x86-64 processor has. The load is of the 16 bytes of the array.
+    let zeros = unsafe {
+        let bytes = _mm_loadu_si128(bytes.as_ptr().cast::<__m128i>());
+        _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128()))
+    };
+    !(zeros as u16)
+}
+
+/// A bit for each byte that is not zero.
+#[cfg(not(target_arch = "x86_64"))]
+fn nonzero_bits(bytes: [u8; 16]) -> u16 {
+    let set_bits = bytes.iter().enumerate().map(|(index, &byte)| u16::from(byte != 0) << index);
+    set_bits.fold(0, |bits, bit| bits | bit)
 }
 
 #[cfg(test)]
