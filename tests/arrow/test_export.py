@@ -247,7 +247,7 @@ def test_what_cannot_be_exported() -> None:
         arrow.export(np.array(3))
     with pytest.raises(ferry.UnsupportedDTypeError, match="no type complex64\nhint: cast"):
         arrow.export(np.zeros(2, np.complex64))
-    with pytest.raises(ferry.InvalidArgumentError, match='3 rows and column "b" has 2'):
+    with pytest.raises(ferry.InvalidArgumentError, match="3 rows and column 'b' has 2"):
         arrow.export({"a": np.zeros(3), "b": np.zeros(2)})
     with pytest.raises(ferry.NotATensorError, match="column 'a'"):
         arrow.export({"a": "text"})
@@ -262,7 +262,7 @@ def test_what_cannot_be_exported() -> None:
 def test_names_of_columns() -> None:
     with pytest.raises(ferry.InvalidArgumentError, match="zero byte\nhint: remove the zero byte"):
         arrow.export({"a\0": np.zeros(2)})
-    with pytest.raises(ferry.InvalidArgumentError, match='named "1"\nhint: give each column'):
+    with pytest.raises(ferry.InvalidArgumentError, match="named '1'\nhint: give each column"):
         arrow.export({1: np.zeros(2), "1": np.ones(2)})
     assert pa.table(arrow.export({1: np.zeros(2), "2": np.ones(2)})).column_names == ["1", "2"]
 

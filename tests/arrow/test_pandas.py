@@ -207,7 +207,7 @@ def test_a_matrix_of_several_types_and_nulls() -> None:
         arrow.to(frame, "numpy", stack=True)
     result = arrow.to(frame, "numpy", stack=True, nulls=-1, dtype="float32")
     assert result.tolist() == [[1, 0.5], [-1, 1.5]]
-    with pytest.raises(ferry.InvalidArgumentError, match="no matrix of masks"):
+    with pytest.raises(ferry.InvalidArgumentError, match="cannot be combined"):
         arrow.to(frame, "numpy", stack=True, nulls="mask")
 
 

@@ -292,6 +292,13 @@ def test_objects_without_the_interface(source: Any) -> None:
         arrow.to(source, "numpy")
 
 
+def test_a_query_that_has_not_run() -> None:
+    query = pl.LazyFrame({"a": [1]})
+    with pytest.raises(ferry.NotATensorError, match=r"hint: pass x\.collect\(\)"):
+        ferry.to(query, "numpy")
+    assert ferry.to(query.collect(), "numpy")["a"].tolist() == [1]
+
+
 def test_columns_of_nulls_and_of_unknown_types_do_not_block_others() -> None:
     frame = pl.DataFrame({"a": [1], "n": [None], "w": pl.Series([1], dtype=pl.Int128)})
     assert arrow.to(frame, "numpy", columns=["a"])["a"].tolist() == [1]

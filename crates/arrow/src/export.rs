@@ -5,6 +5,7 @@
 
 use crate::abi::{ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowSchema, FLAG_NULLABLE};
 use crate::hints;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
@@ -132,6 +133,11 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
         Ok(Self { validity: Some(bits), ..self })
     }
 
+    /// The name, for messages.
+    fn label(&self) -> Cow<'_, str> {
+        self.name.to_string_lossy()
+    }
+
     /// The number of rows.
     pub fn rows(&self) -> i64 {
         self.shape[0]
@@ -216,10 +222,10 @@ impl<O: Send + Sync + 'static> TableExport<O> {
             .and_then(|first| Some((first, columns.iter().find(|column| column.rows() != first.rows())?)))
         {
             let fact = format!(
-                "column {:?} has {} rows and column {:?} has {}",
-                first.name,
+                "column '{}' has {} rows and column '{}' has {}",
+                first.label(),
                 first.rows(),
-                other.name,
+                other.label(),
                 other.rows()
             );
             return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_EQUAL_ROWS));
@@ -227,16 +233,16 @@ impl<O: Send + Sync + 'static> TableExport<O> {
         let device = columns.first().map_or(Device::CPU, ColumnExport::device);
         if let Some(other) = columns.iter().find(|column| column.device() != device) {
             let fact = format!(
-                "column {:?} is on {device} and column {:?} on {}",
-                columns[0].name,
-                other.name,
+                "column '{}' is on {device} and column '{}' on {}",
+                columns[0].label(),
+                other.label(),
                 other.device()
             );
             return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_ONE_DEVICE));
         }
         let mut names = HashSet::new();
         if let Some(column) = columns.iter().find(|column| !names.insert(&column.name)) {
-            let fact = format!("two columns are named {:?}", column.name);
+            let fact = format!("two columns are named '{}'", column.label());
             return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_UNIQUE_NAMES));
         }
         Ok(Self { columns, device })

@@ -153,7 +153,7 @@ fn what_cannot_be_exported() {
     let name = ColumnExport::new("a\0b", tensor(DType::Int8, &[1]).0).unwrap_err();
     assert!(matches!(name.hint(), Some(Hint::Key(key, _)) if *key == hints::EXPORT_NAME_BYTES));
     let same = || ColumnExport::new("a", tensor(DType::Int8, &[1]).0).unwrap();
-    assert!(TableExport::new(vec![same(), same()]).unwrap_err().fact().contains("\"a\""));
+    assert!(TableExport::new(vec![same(), same()]).unwrap_err().fact().contains("'a'"));
     let too_long = ColumnExport::new("x", tensor(DType::Int8, &[0, 1 << 31]).0).unwrap_err();
     assert!(too_long.fact().contains("2147483648 elements"));
     assert!(ColumnExport::new("x", tensor(DType::Int8, &[0, i64::from(i32::MAX)]).0).is_ok());

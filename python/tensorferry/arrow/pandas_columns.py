@@ -163,8 +163,8 @@ def _masked(array: Any, dtype: Any) -> tuple[Any, Any]:
 def _unsupported(
     name: str | None, fact: str, hint: str = "cast it to a numeric type first, or leave it out"
 ) -> UnsupportedDTypeError:
-    where = "" if name is None else f" (column '{name}')"
-    return UnsupportedDTypeError(f"{fact}{where}\nhint: {hint}")
+    where = "" if name is None else f"column '{name}': "
+    return UnsupportedDTypeError(f"{where}{fact}\nhint: {hint}")
 
 
 def _times(series: Any, options: _ArrowOptions, name: str | None) -> tuple[Any, Any]:

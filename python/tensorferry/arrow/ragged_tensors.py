@@ -24,7 +24,8 @@ def check_framework(framework: str | ModuleType, options: _ArrowOptions, stack: 
     if options.has_mask or stack:
         option = 'nulls="mask"' if options.has_mask else "stack=True"
         raise InvalidArgumentError(
-            f'ragged="native" has no {option}\nhint: pass ragged="offsets", or leave it out'
+            f'ragged="native" and {option} cannot be combined'
+            f'\nhint: pass ragged="offsets", or leave out {option}'
         )
 
 

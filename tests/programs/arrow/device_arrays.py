@@ -282,7 +282,7 @@ def exports_that_are_refused() -> None:
     assert "copy=True" in (error.hint or "")
     for other, where in ((VALUES[:4], "cpu"), (on_gpu(VALUES[:4], 1), "cuda:1")):
         error = raised(ferry.InvalidArgumentError, arrow.export, {"a": x, "b": other})
-        assert f'column "a" is on cuda:0 and column "b" on {where}' in str(error), error
+        assert f"column 'a' is on cuda:0 and column 'b' on {where}" in str(error), error
         assert error.hint
     complex_ = on_gpu(VALUES.astype(np.complex64))
     raised(ferry.UnsupportedDTypeError, arrow.export, complex_)

@@ -19,7 +19,7 @@ pub(super) fn stack<'py>(
     let invalid = |fact: String, hint: &'static str| fail(ErrorKind::InvalidArgument, fact, hint);
     if options.nulls == Nulls::Mask {
         let hint = "pass a number or \"nan\" for nulls, or leave out stack";
-        return Err(invalid("nulls=\"mask\" has no matrix of masks".to_owned(), hint));
+        return Err(invalid("nulls=\"mask\" and stack=True cannot be combined".to_owned(), hint));
     }
     let mut stacked = Vec::new();
     let mut common: Option<DType> = None;

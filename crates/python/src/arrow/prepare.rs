@@ -106,7 +106,7 @@ pub(super) fn prepare(field: &Field, chunks: Vec<Array>, options: &ArrowOptions)
 
 /// The fact and the hint for lists inside something of one shape.
 const LISTS_INSIDE: (&str, &str) = (
-    "lists of different lengths are neither in a matrix nor in fixed-size lists",
+    "lists of different lengths fit neither a matrix nor fixed-size lists",
     "flatten the column first, or leave it out",
 );
 

@@ -26,6 +26,7 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     let name = type_name(object);
     let hint = match name.as_str() {
         "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
+        "polars.lazyframe.frame.LazyFrame" => "pass x.collect()",
         _ if name.starts_with("datasets.") => {
             "pass it to ferry.arrow.to or ferry.arrow.batches, which read datasets of Hugging Face"
         }
