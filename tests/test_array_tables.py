@@ -17,7 +17,7 @@ import sparse
 import torch
 import xarray as xr
 from matrix.check import said
-from support.introspect import FRAMEWORKS, INSPECTORS, TYPES, x64
+from support.introspect import FRAMEWORKS, INSPECTORS, TYPES, check_tensor, x64
 from support.refusals import refused, refused_everywhere
 
 import tensorferry as ferry
@@ -95,20 +95,13 @@ def carried(source: Any, target: str, **wishes: Any) -> tuple[Any, ferry.Plan]:
     return result, plan
 
 
-def same(target: str, result: Any, values: np.ndarray) -> None:
-    look = INSPECTORS[target]
-    assert look.dtype(result) == values.dtype.name
-    assert look.shape(result) == values.shape
-    assert look.values(result) == values.tobytes()
-
-
 @pytest.mark.parametrize("target", FRAMEWORKS)
 @pytest.mark.parametrize("name", SHARED)
 def test_what_shares_its_memory(name: str, target: str) -> None:
     make, values = SHARED[name]
     source = make()
     result, plan = carried(source, target)
-    same(target, result, values)
+    check_tensor(target, result, values)
     assert STEP not in plan.steps
     memory = np.asarray(source)
     address = memory.__array_interface__["data"][0]
@@ -125,9 +118,9 @@ def test_what_shares_its_memory(name: str, target: str) -> None:
             )
     copy, plan = carried(source, target, copy=True)
     assert not plan.shares
-    same(target, copy, values)
+    check_tensor(target, copy, values)
     assert INSPECTORS[target].address(copy) != address
-    same("numpy", np.asarray(source), values)
+    check_tensor("numpy", np.asarray(source), values)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -196,7 +189,7 @@ def test_dask_computes_when_it_is_carried(make: Any, target: str, computed: list
     assert not computed
     result = ferry.to(source, target)
     assert len(computed) == 1
-    same(target, result, np.ascontiguousarray(GRID + 1))
+    check_tensor(target, result, np.ascontiguousarray(GRID + 1))
     with ferry.trace() as trips:
         ferry.to([source], target, copy=True)
     assert len(computed) == 2
@@ -257,7 +250,7 @@ def test_datasets_of_hdf5(target: str) -> None:
         dataset = file.create_dataset("x", data=GRID)
         result, plan = carried(dataset, target)
         assert STEP in plan.steps
-        same(target, result, GRID)
+        check_tensor(target, result, GRID)
         refused(ferry.CopyRequiredError, ValueError, lambda: ferry.to(dataset, target, copy=False))
 
 

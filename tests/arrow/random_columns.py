@@ -212,7 +212,7 @@ def types(draw: st.DrawFn, *, flat: bool = False) -> ColumnType:
 
 @st.composite
 def columns(draw: st.DrawFn, *, rows: int | None = None, flat: bool = False) -> Column:
-    """A column in any number of chunks; of so many rows, if `rows` is given."""
+    """A column in any number of chunks, with `rows` rows in all if that is given."""
     kind = draw(types(flat=flat))
     maker = Maker(kind, draw(st.integers(0, 2**32 - 1)))
     lengths = draw(st.lists(st.integers(0, 20), max_size=4))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.introspect import FRAMEWORKS, INSPECTORS, TYPES, x64
+from support.introspect import FRAMEWORKS, INSPECTORS, check_tensor, x64
 
 import tensorferry as ferry
 from tensorferry import arrow
@@ -77,14 +77,6 @@ def expected(column: Any, name: str) -> np.ndarray:
     return np.array(column.to_pylist(), name)
 
 
-def check(target: str, result: Any, values: np.ndarray) -> None:
-    look = INSPECTORS[target]
-    assert isinstance(result, TYPES[target])
-    assert look.dtype(result) == values.dtype.name
-    assert look.shape(result) == values.shape
-    assert look.values(result) == values.tobytes()
-
-
 def supports(target: str, name: str) -> bool:
     try:
         ferry.to(np.zeros(2, name), target)
@@ -107,7 +99,7 @@ def test_without_nulls(name: str, form: str, target: str) -> None:
             ferry.to(column, target)
         return
     result = ferry.to(column, target)
-    check(target, result, expected(column, name))
+    check_tensor(target, result, expected(column, name))
     plan = ferry.plan(column, target)
     assert plan.kind == "tensor"
     if target == "numpy":
@@ -136,9 +128,9 @@ def test_nulls(name: str, target: str) -> None:
     with pytest.raises(ferry.NotATensorError, match=f"{count} nulls\nhint: pass nulls="):
         ferry.to(column, target)
     filled = np.array([1 if value is None else value for value in column.to_pylist()], name)
-    check(target, arrow.to(column, target, nulls=1), filled)
+    check_tensor(target, arrow.to(column, target, nulls=1), filled)
     values, mask = arrow.to(column, target, nulls="mask")
-    check(target, mask, valid)
+    check_tensor(target, mask, valid)
     known = np.frombuffer(INSPECTORS[target].values(values), name)
     assert known[valid].tobytes() == filled[valid].tobytes()
     if name in FLOATS:
@@ -185,19 +177,21 @@ def test_casts_are_those_of_numpy_arrays(name: str, dtype: str, form: str) -> No
 def test_tensors_of_one_shape(target: str) -> None:
     values = np.arange(60, dtype=np.float32).reshape(5, 3, 4)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 12)
-    check(target, ferry.to(lists, target), values.reshape(5, 12))
+    check_tensor(target, ferry.to(lists, target), values.reshape(5, 12))
     nested = pa.FixedSizeListArray.from_arrays(
         pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 4), 3
     )
-    check(target, ferry.to(nested.slice(1, 3), target), values[1:4])
+    check_tensor(target, ferry.to(nested.slice(1, 3), target), values[1:4])
     extension = pa.FixedShapeTensorArray.from_numpy_ndarray(values)
-    check(target, ferry.to(extension, target), values)
+    check_tensor(target, ferry.to(extension, target), values)
     permuted = pa.ExtensionArray.from_storage(
         pa.fixed_shape_tensor(pa.float32(), [3, 4], permutation=[1, 0]), lists
     )
-    check(target, ferry.to(permuted, target), np.ascontiguousarray(values.transpose(0, 2, 1)))
+    check_tensor(
+        target, ferry.to(permuted, target), np.ascontiguousarray(values.transpose(0, 2, 1))
+    )
     chunks = pa.chunked_array([lists.slice(0, 2), lists.slice(2)])
-    check(target, ferry.to(chunks, target), values.reshape(5, 12))
+    check_tensor(target, ferry.to(chunks, target), values.reshape(5, 12))
 
 
 def test_nulls_of_tensors() -> None:

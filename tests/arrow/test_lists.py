@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import torch
-from support.introspect import FRAMEWORKS, INSPECTORS, TYPES, x64
+from support.introspect import FRAMEWORKS, check_tensor, x64
 
 import tensorferry as ferry
 from tensorferry import arrow
@@ -60,14 +60,6 @@ def make(name: str, form: str) -> pa.Array | pa.ChunkedArray:
 FORMS = ("whole", "large", "slice", "chunks", "empty", "no chunks", "empty lists")
 
 
-def check(target: str, result: Any, values: np.ndarray) -> None:
-    look = INSPECTORS[target]
-    assert isinstance(result, TYPES[target])
-    assert look.dtype(result) == values.dtype.name
-    assert look.shape(result) == values.shape
-    assert look.values(result) == values.tobytes()
-
-
 def flat(rows: list[list[Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
     values = np.array([value for row in rows for value in row], name)
     return values, np.cumsum([0, *map(len, rows)]).astype(np.int64)
@@ -87,15 +79,15 @@ def test_offsets(name: str, form: str) -> None:
     column = make(name, form)
     values, offsets = arrow.to(column, "numpy", ragged="offsets")
     expected_values, expected_offsets = flat(column.to_pylist(), name)
-    check("numpy", values, expected_values)
-    check("numpy", offsets, expected_offsets)
+    check_tensor("numpy", values, expected_values)
+    check_tensor("numpy", offsets, expected_offsets)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", TYPES_OF_ELEMENTS)
 def test_padded(name: str, form: str) -> None:
     column = make(name, form)
-    check(
+    check_tensor(
         "numpy",
         arrow.to(column, "numpy", ragged="dense", pad=1),
         padded(column.to_pylist(), name, 1),
@@ -108,9 +100,11 @@ def test_every_framework(target: str) -> None:
     rows = column.to_pylist()
     values, offsets = arrow.to(column, target, ragged="offsets")
     expected_values, expected_offsets = flat(rows, "float32")
-    check(target, values, expected_values)
-    check(target, offsets, expected_offsets)
-    check(target, arrow.to(column, target, ragged="dense", pad=-1), padded(rows, "float32", -1))
+    check_tensor(target, values, expected_values)
+    check_tensor(target, offsets, expected_offsets)
+    check_tensor(
+        target, arrow.to(column, target, ragged="dense", pad=-1), padded(rows, "float32", -1)
+    )
     plan = arrow.plan(column, target, ragged="offsets")
     assert [part.dtype for part in plan.parts] == ["float32", "int64"]
     plan = arrow.plan(column, target, ragged="dense", pad=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.introspect import FRAMEWORKS, INSPECTORS, TYPES, x64
+from support.introspect import FRAMEWORKS, INSPECTORS, check_tensor, x64
 
 import tensorferry as ferry
 from tensorferry import arrow
@@ -22,14 +22,6 @@ ODD = 2**53 + 1
 def x64_enabled() -> Iterator[None]:
     with x64(True):
         yield
-
-
-def check(target: str, result: Any, values: np.ndarray) -> None:
-    look = INSPECTORS[target]
-    assert isinstance(result, TYPES[target])
-    assert look.dtype(result) == values.dtype.name
-    assert look.shape(result) == values.shape
-    assert look.values(result) == values.tobytes()
 
 
 COLUMNS: dict[str, tuple[pd.Series, np.ndarray]] = {
@@ -49,8 +41,8 @@ COLUMNS: dict[str, tuple[pd.Series, np.ndarray]] = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_column(name: str, target: str) -> None:
     series, values = COLUMNS[name]
-    check(target, ferry.to(series, target), values)
-    check(target, arrow.to(series, target), values)
+    check_tensor(target, ferry.to(series, target), values)
+    check_tensor(target, arrow.to(series, target), values)
     assert ferry.plan(series, target).shape == values.shape
 
 
@@ -61,7 +53,7 @@ def test_a_table_is_a_dict_of_its_columns(target: str) -> None:
     result = ferry.to(frame, target)
     assert list(result) == list(COLUMNS)
     for name, (_, values) in COLUMNS.items():
-        check(target, result[name], values[:2])
+        check_tensor(target, result[name], values[:2])
     plan = ferry.plan(frame, target)
     assert [part.name for part in plan.parts] == [f"[{name!r}]" for name in COLUMNS]
 
@@ -101,10 +93,10 @@ def test_missing_values(name: str, target: str) -> None:
         ferry.to(series, target)
     with pytest.raises(ferry.NotATensorError, match="column 'c'"):
         ferry.to(frame, target)
-    check(target, arrow.to(series, target, nulls=expected[2].item()), expected)
-    check(target, arrow.to(frame, target, nulls=expected[2].item())["c"], expected)
+    check_tensor(target, arrow.to(series, target, nulls=expected[2].item()), expected)
+    check_tensor(target, arrow.to(frame, target, nulls=expected[2].item())["c"], expected)
     values, mask = arrow.to(frame, target, nulls="mask")["c"]
-    check(target, mask, np.array([True, False, True]))
+    check_tensor(target, mask, np.array([True, False, True]))
     look = INSPECTORS[target]
     assert look.dtype(values) == np.dtype(dtype).name
 
@@ -186,9 +178,11 @@ MATRICES: dict[str, pd.DataFrame] = {
 @pytest.mark.parametrize("name", MATRICES)
 def test_a_matrix(name: str, target: str) -> None:
     frame = MATRICES[name]
-    check(target, arrow.to(frame, target, stack=True), np.ascontiguousarray(frame.to_numpy(float)))
+    check_tensor(
+        target, arrow.to(frame, target, stack=True), np.ascontiguousarray(frame.to_numpy(float))
+    )
     result = arrow.to(frame, target, stack=True, dtype="float32")
-    check(target, result, np.ascontiguousarray(frame.to_numpy(np.float32)))
+    check_tensor(target, result, np.ascontiguousarray(frame.to_numpy(np.float32)))
 
 
 def test_a_matrix_of_one_block_is_shared() -> None:

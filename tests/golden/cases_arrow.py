@@ -70,7 +70,7 @@ CASES: dict[str, Case] = {
     "option: native with a mask": to(RAGGED, "torch", ragged="native", nulls="mask"),
     "option: column": to(TABLE, columns=["a", "c"]),
     "option: column twice": to(TABLE, columns=["a", "a"]),
-    "option: column that is no text": to(TABLE, columns=[0]),
+    "option: column name that is not text": to(TABLE, columns=[0]),
     "option: columns of a column": to(TEXT, columns=["a"]),
     "option: stack of a column": to(NULLS, stack=True),
     "option: stack of two types": to(TABLE, stack=True),

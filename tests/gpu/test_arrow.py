@@ -6,7 +6,6 @@ import ctypes
 import gc
 from typing import Any
 
-import nanoarrow
 import nanoarrow.device
 import numpy as np
 import pyarrow as pa
@@ -99,25 +98,6 @@ def test_releases() -> None:
     with pytest.raises(ferry.InvalidTensorError, match="is on cpu, and its producer said cuda:0"):
         ferry.to(on_host, "torch")
     assert on_host.releases == 1
-
-
-def _nanoarrow_has_cuda() -> bool:
-    try:
-        nanoarrow.device.resolve(nanoarrow.device.DeviceType.CUDA, 0)
-    except ValueError:
-        return False
-    return True
-
-
-@pytest.mark.skipif("cupy" not in GPU_FRAMEWORKS, reason="CuPy is not here")
-@pytest.mark.skipif(not _nanoarrow_has_cuda(), reason="this nanoarrow was built without CUDA")
-def test_nanoarrow_over_cupy() -> None:
-    import cupy
-
-    x: Any = cupy.asarray(VALUES)
-    made = nanoarrow.device.c_device_array(x)
-    assert made.device_type == nanoarrow.device.DeviceType.CUDA
-    np.testing.assert_array_equal(ferry.to(made, "torch").cpu(), VALUES)
 
 
 @pytest.mark.skipif("cupy" not in GPU_FRAMEWORKS, reason="CuPy is not here")

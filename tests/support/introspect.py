@@ -285,6 +285,15 @@ INSPECTORS: dict[str, Any] = {
 }
 
 
+def check_tensor(framework: str, x: Any, values: np.ndarray) -> None:
+    """Checks that x is a tensor of the framework, and its type, its shape and its bits."""
+    look = INSPECTORS[framework]
+    assert isinstance(x, TYPES[framework])
+    assert look.dtype(x) == values.dtype.name
+    assert look.shape(x) == values.shape
+    assert look.values(x) == values.tobytes()
+
+
 def values_now(framework: str, x: Any) -> bytes:
     """The values as they are in memory at this moment."""
     look = INSPECTORS[framework]

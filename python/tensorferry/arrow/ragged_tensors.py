@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_framework(framework: str | ModuleType, options: _ArrowOptions, stack: bool) -> None:
-    """Refuses `ragged="native"` where there is no such tensor."""
+    """Raises if the framework has no ragged tensors, or for options that exclude them."""
     name = canonical(framework)
     if name not in ("torch", "tensorflow"):
         raise UnsupportedError(

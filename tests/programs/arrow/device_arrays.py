@@ -99,7 +99,7 @@ def record_event(stream: Any) -> ctypes.c_void_p:
 
 @case
 def events() -> None:
-    """What the producer's event has recorded is seen by whoever reads the column."""
+    """A reader of the column sees the work that was queued before the producer's event."""
     mine, theirs = cupy.cuda.Stream(), cupy.cuda.Stream()
     for turn in range(10):
         values = VALUES + turn
@@ -222,7 +222,7 @@ def exports() -> None:
 
 @case
 def exports_wait_for_queued_work() -> None:
-    """There is no event: what was queued on the source's stream is done."""
+    """An export has no event, because the work queued on the source's stream is complete."""
     stream = cupy.cuda.Stream()
     for turn in range(10):
         values = VALUES + turn
