@@ -69,6 +69,8 @@ def columns() -> None:
     times = column(pa.timestamp("s"), 3, on_gpu(np.arange(3)).data.ptr)
     raised(ferry.UnsupportedDTypeError, ferry.to, times, "numpy")
     assert arrow.to(times, "numpy", temporal="integer").tolist() == [0, 1, 2]
+    plan = arrow.plan(times, "numpy", temporal="integer")
+    assert any(note.startswith("the integers count ") for note in plan.notes), plan
     check_released(times, 2)
 
 

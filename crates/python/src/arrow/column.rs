@@ -153,7 +153,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         ColumnContent::Values(values) => {
             if let Some(tensor) = values.in_place()? {
                 if tensor.device().is_cuda() {
-                    return gpu_source(object, tensor);
+                    return Ok(Source { counts: column.counts, ..gpu_source(object, tensor)? });
                 }
                 // Arrow memory may be that of a NumPy array, which its owner writes.
                 return Ok(Source {
