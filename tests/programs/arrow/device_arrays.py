@@ -71,7 +71,7 @@ def columns() -> None:
     assert arrow.to(times, "numpy", temporal="integer").tolist() == [0, 1, 2]
     plan = arrow.plan(times, "numpy", temporal="integer")
     assert any(note.startswith("the integers count ") for note in plan.notes), plan
-    check_released(times, 2)
+    check_released(times, 3)
 
 
 @case
