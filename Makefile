@@ -26,6 +26,7 @@ VENV        := .venv
 OLDEST      := .venv-oldest
 NEWEST      := .venv-newest
 DEMO        := .venv-demo
+DISTRIBUTED := .venv-distributed
 BUILD       := .venv-build
 WHEELS      := target/wheels
 # The oldest C library that the wheel runs on: that of PyTorch's wheel.
@@ -310,6 +311,7 @@ lock: $(VENV)/.stamp-uv ## Compile requirements/*.in to the locks (UPGRADE=1 tak
 	$(COMPILE) --python-version 3.11 requirements/test.in -o requirements/test.lock
 	$(COMPILE) --python-version 3.11 requirements/tools.in -c requirements/test.lock -o requirements/tools.lock
 	$(COMPILE) --python-version 3.11 requirements/docs.in -c requirements/test.lock -c requirements/tools.lock -o requirements/docs.lock
+	$(COMPILE) --python-version 3.11 requirements/distributed.in -c requirements/test.lock -o requirements/distributed.lock
 	$(COMPILE) --python-version 3.11 requirements/oldest.in -o requirements/oldest.lock
 	$(COMPILE) --python-version 3.12 requirements/test.in requirements/tools.in requirements/docs.in -o requirements/newest.lock
 
@@ -320,7 +322,7 @@ clean: ## Remove what was built; the environments stay
 
 .PHONY: distclean
 distclean: clean ## Remove the environments too
-	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(DEMO) $(BUILD)
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(DEMO) $(DISTRIBUTED) $(BUILD)
 
 ##### how the environments and the wheel come about
 
@@ -344,6 +346,11 @@ $(OLDEST)/.stamp-packages: requirements/oldest.lock | $(VENV)/.stamp-uv
 $(BUILD)/.stamp-packages: requirements/build.lock | $(VENV)/.stamp-uv
 	test -x $(BUILD)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(BUILD)
 	$(UV) pip sync $(UV_FLAGS) --python $(BUILD)/bin/python $<
+	@touch $@
+
+$(DISTRIBUTED)/.stamp-packages: requirements/distributed.lock | $(VENV)/.stamp-uv
+	test -x $(DISTRIBUTED)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(DISTRIBUTED)
+	$(UV) pip sync $(UV_FLAGS) --python $(DISTRIBUTED)/bin/python $<
 	@touch $@
 
 # PyTorch without CUDA is on PyTorch's own index alone. Where that cannot be reached, the build with CUDA does as well.
