@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::pool;
 use std::alloc::{self, Layout as AllocLayout};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// The alignment of every block in bytes, which TensorFlow and JAX require to share memory.
 pub const ALIGNMENT: usize = 64;
@@ -31,9 +32,12 @@ enum Storage {
     Allocated(NonNull<u8>, AllocLayout),
     /// Storage of the pool.
     Pooled(pool::PoolBlock),
+    /// A slice of another block, at this offset.
+    Slice(Arc<HostBlock>, usize),
 }
 
-// SAFETY: the block is the only owner of its memory, which the allocator and the pool let any thread free.
+// SAFETY: the block is the only owner of its memory, which the allocator and the pool let any thread free. A slice shares the
+// ownership through an `Arc`, and its bytes belong to it alone.
 unsafe impl Send for HostBlock {}
 // SAFETY: a shared reference gives the address of the memory, and no access to it.
 unsafe impl Sync for HostBlock {}
@@ -85,6 +89,21 @@ impl HostBlock {
         Self(Storage::Pooled(block))
     }
 
+    /// A slice of a block, which keeps the whole block. No other slice that is in use overlaps it: only
+    /// [`TreeBlock`](crate::tree_block::TreeBlock) calls this.
+    pub(crate) fn slice_of(block: Arc<Self>, offset: usize) -> Self {
+        Self(Storage::Slice(block, offset))
+    }
+
+    /// Whether the memory belongs to the pool.
+    pub fn is_pooled(&self) -> bool {
+        match &self.0 {
+            Storage::Allocated(..) => false,
+            Storage::Pooled(_) => true,
+            Storage::Slice(block, _) => block.is_pooled(),
+        }
+    }
+
     /// The start of the block.
     pub fn data(&self) -> *mut u8 {
         match &self.0 {
@@ -92,13 +111,14 @@ impl HostBlock {
                 start.as_ptr().map_addr(|address| address.next_multiple_of(ALIGNMENT))
             }
             Storage::Pooled(block) => block.data().as_ptr(),
+            Storage::Slice(block, offset) => block.data().wrapping_add(*offset),
         }
     }
 }
 
 impl Drop for HostBlock {
     fn drop(&mut self) {
-        // A block of the pool has its own `Drop`.
+        // A block of the pool has its own `Drop`, and so has the block that a slice belongs to.
         if let Storage::Allocated(start, layout) = self.0 {
             // SAFETY: `new` or `zeroed` allocated the memory with this layout, and stored both together. A value is dropped
             // once.

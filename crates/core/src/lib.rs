@@ -6,6 +6,7 @@
 //! - [`dtype`], [`device`], [`layout`]: the description of memory;
 //! - [`tensor`], [`host`]: memory with its description and an owner;
 //! - [`pool`]: reuse of large host blocks;
+//! - [`tree_block`]: one host block for the small tensors of a tree;
 //! - [`emergency_pool`], [`fallible`]: errors instead of aborts when memory runs out;
 //! - [`read_only_loans`], [`aligned`]: properties of memory that frameworks do not record;
 //! - [`dlpack`]: import and export of tensors;
@@ -38,6 +39,7 @@ pub mod sparse;
 mod sync;
 pub mod tensor;
 pub mod throughput;
+pub mod tree_block;
 pub mod workers;
 
 pub use device::Device;
