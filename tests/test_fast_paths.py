@@ -174,6 +174,12 @@ def test_the_table_in_the_architecture():
 OWN_NAMES = {
     "_native",
     "_ArrowBatches",
+    "_DispatchTable",
+    "_LoadOptions",
+    "_OwnReduction",
+    "_Payload",
+    "_rebuild",
+    "_reduce",
     "_ArrowColumn",
     "_ArrowOptions",
     "_ExportedColumn",

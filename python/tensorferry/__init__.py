@@ -52,7 +52,7 @@ from tensorferry.files import inspect, load, load_raw, save
 from tensorferry.functions.decorators import agnostic, via
 
 if TYPE_CHECKING:
-    from tensorferry import arrow, sparse, tf1
+    from tensorferry import arrow, pickling, sparse, tf1
     from tensorferry.jobs import CancelledError, Job
 
 __all__ = [
@@ -92,6 +92,7 @@ __all__ = [
     "load",
     "load_raw",
     "memory_stats",
+    "pickling",
     "plan",
     "publish",
     "register_container",
@@ -110,6 +111,7 @@ _LAZY = {
     "CancelledError": "tensorferry.jobs",
     "Job": "tensorferry.jobs",
     "arrow": "tensorferry.arrow",
+    "pickling": "tensorferry.pickling",
     "sparse": "tensorferry.sparse",
     "tf1": "tensorferry.tf1",
 }

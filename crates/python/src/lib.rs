@@ -10,6 +10,7 @@ mod errors;
 mod fast_paths;
 mod frameworks;
 mod interpreter;
+mod pickling;
 mod protocols;
 mod reports;
 mod settings;
@@ -174,6 +175,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_columns, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_read, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_stack, module)?)?;
+    pickling::add(module)?;
     to::add(module)?;
     sparse::add(module)?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;

@@ -6,6 +6,8 @@
 //! Types are identified by module and name, so that recognising a tensor imports nothing.
 
 use crate::conversion::object_kinds::{Builtin, Form, Recognised, Refusal};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
 
 /// One row of the register.
 pub(crate) struct Entry {
@@ -310,11 +312,16 @@ impl Entry {
 
 impl KnownType {
     fn matches(&self, module: &str, name: &str) -> bool {
-        self.names.contains(&name)
-            && match self.module {
-                ModulePattern::Is(name) => module == name,
-                ModulePattern::StartsWith(prefix) => module.starts_with(prefix),
-            }
+        self.names.contains(&name) && self.module.matches(module)
+    }
+}
+
+impl ModulePattern {
+    fn matches(self, module: &str) -> bool {
+        match self {
+            Self::Is(name) => module == name,
+            Self::StartsWith(prefix) => module.starts_with(prefix),
+        }
     }
 }
 
@@ -332,6 +339,31 @@ pub(crate) fn classify_by_type(module: &str, name: &str, is_exact: bool) -> Opti
             (TypeKind::DenseAs(form), Some(dense)) => Some(Recognised::Tensor(dense, form)),
         }
     })
+}
+
+/// The types of dense tensors that the loaded modules define, subclasses excluded. Imports nothing.
+pub(crate) fn loaded_tensor_types(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyType>>> {
+    let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+    let mut found: Vec<Bound<'_, PyType>> = Vec::new();
+    for (name, module) in modules.copy()? {
+        let (Ok(name), Ok(module)) = (name.extract::<String>(), module.cast_into::<PyModule>()) else {
+            continue;
+        };
+        let dense = REGISTER
+            .iter()
+            .flat_map(|entry| entry.types)
+            .filter(|known| !matches!(known.kind, TypeKind::Unsupported(_)) && known.module.matches(&name));
+        for class in dense.flat_map(|known| known.names) {
+            // Not `getattr`, which may import.
+            if let Some(class) = module.dict().get_item(class)?
+                && let Ok(class) = class.cast_into::<PyType>()
+                && !found.iter().any(|known| known.is(&class))
+            {
+                found.push(class);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The framework that has the type which is unsupported for this reason.

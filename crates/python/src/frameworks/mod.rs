@@ -22,4 +22,4 @@ pub(crate) mod user_frameworks;
 pub(crate) use allocation_errors::allocation_failed;
 pub(crate) use framework::Framework;
 pub(crate) use import::{IMPORT_ORDERS, check_import, import, within};
-pub(crate) use target::{Target, clear_target_cache, target};
+pub(crate) use target::{Target, clear_target_cache, target, target_named};

@@ -33,12 +33,13 @@ pub(crate) fn target(name: &Bound<'_, PyAny>) -> Result<Target> {
     if let Some(target) = TARGETS.get(py, name.as_ptr()) {
         return Ok(target);
     }
-    let target = find(py, &names::requested_name(name)?)?;
+    let target = target_named(py, &names::requested_name(name)?)?;
     TARGETS.put(name, target);
     Ok(target)
 }
 
-fn find(py: Python<'_>, name: &str) -> Result<Target> {
+/// The framework with this name.
+pub(crate) fn target_named(py: Python<'_>, name: &str) -> Result<Target> {
     if let Some(entry) = builtin_frameworks::find(name) {
         let dense = entry.dense.ok_or_else(|| sparse_only(entry))?;
         return Ok(Target::Builtin(dense.framework()));

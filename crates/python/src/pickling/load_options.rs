@@ -1,0 +1,94 @@
+//! The options of unpickling, which hold for the calling thread inside of a `with` block.
+
+use crate::api::options;
+use crate::errors::{Result, fail};
+use crate::frameworks::{self, Target};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::cell::RefCell;
+use tensorferry_core::ErrorKind;
+use tensorferry_core::host::HostBlock;
+use tensorferry_core::plan::{ConvertOptions, DeviceRequest};
+use tensorferry_core::tree_block::TreeBlock;
+
+/// The options of the innermost block.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    /// The framework of every tensor; `None` for the one that it had.
+    pub(super) target: Option<Target>,
+    /// The device of every tensor; `None` for the one that it had.
+    pub(super) device: Option<DeviceRequest>,
+    pub(super) writable: Option<bool>,
+}
+
+/// A block that is entered: its options, and the memory for small tensors that are copied.
+struct Scope {
+    options: Options,
+    small_bytes: usize,
+    small_tensors: Option<TreeBlock>,
+}
+
+thread_local! {
+    static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The options that hold on this thread.
+pub(super) fn current() -> Options {
+    SCOPES.with_borrow(|scopes| {
+        scopes.last().map_or(Options { target: None, device: None, writable: None }, |scope| scope.options)
+    })
+}
+
+/// Memory for a copy: of the block for the small tensors of the tree if the tensor is one of them, and otherwise of its own.
+pub(super) fn memory_for_copy(bytes: usize) -> tensorferry_core::Result<HostBlock> {
+    let shared = SCOPES.with_borrow_mut(|scopes| -> tensorferry_core::Result<Option<HostBlock>> {
+        let Some(scope) = scopes.last_mut().filter(|scope| bytes <= scope.small_bytes) else {
+            return Ok(None);
+        };
+        if scope.small_tensors.is_none() {
+            scope.small_tensors = Some(TreeBlock::with_bytes(scope.small_bytes)?);
+        }
+        Ok(scope.small_tensors.as_mut().and_then(|block| block.take(bytes)))
+    })?;
+    shared.map_or_else(|| HostBlock::new(bytes), Ok)
+}
+
+/// `with _LoadOptions(framework, device, writable, small_bytes):` makes every tensor that this thread unpickles one of the framework,
+/// on the device. `small_bytes` is the size of the block for small tensors that are copied, with the padding of each.
+#[pyclass(frozen, module = "tensorferry._native", name = "_LoadOptions")]
+pub(crate) struct LoadOptions {
+    options: Options,
+    small_bytes: usize,
+}
+
+#[pymethods]
+impl LoadOptions {
+    #[new]
+    #[pyo3(signature = (framework=None, device=None, writable=None, small_bytes=0))]
+    fn new(
+        framework: Option<&Bound<'_, PyAny>>,
+        device: Option<&Bound<'_, PyAny>>,
+        writable: Option<&Bound<'_, PyAny>>,
+        small_bytes: usize,
+    ) -> Result<Self> {
+        let parsed: ConvertOptions = options::parse_common(device, None, None, writable, None)?.options;
+        let target = framework.map(frameworks::target).transpose()?;
+        let device = device.map(|_| parsed.device);
+        Ok(Self { options: Options { target, device, writable: parsed.writable }, small_bytes })
+    }
+
+    fn __enter__(&self) {
+        let scope = Scope { options: self.options, small_bytes: self.small_bytes, small_tensors: None };
+        SCOPES.with_borrow_mut(|scopes| scopes.push(scope));
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyTuple>) -> Result<()> {
+        // The block of small tensors is dropped outside of the borrow.
+        let left = SCOPES.with_borrow_mut(Vec::pop);
+        left.map(drop).ok_or_else(|| {
+            let hint = "leave the block on the thread that entered it";
+            fail(ErrorKind::InvalidArgument, "the options of unpickling are not entered on this thread", hint)
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! The rebuild function, which every stream names. Its name and the meaning of its arguments never change: a new format has a new
+//! version.
+
+use super::FORMAT_VERSION;
+use super::description::{parse_layout, parse_type};
+use super::payload::Payload;
+use crate::errors::{Result, fail, type_name};
+use crate::interpreter::owner::{Buffer, Owner};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use smallvec::SmallVec;
+use tensorferry_core::{Access, Device, Error, ErrorKind, Tensor, emergency_pool};
+
+/// The payload of a buffer. The arguments are those of format version 1.
+#[pyfunction]
+#[pyo3(signature = (version, buffer=None, dtype=None, shape=None, order=None, *_newer))]
+pub(crate) fn _rebuild<'py>(
+    py: Python<'py>,
+    version: u32,
+    buffer: Option<&Bound<'py, PyAny>>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    shape: Option<&Bound<'py, PyAny>>,
+    order: Option<&Bound<'py, PyAny>>,
+    _newer: &Bound<'py, PyTuple>,
+) -> Result<Bound<'py, Payload>> {
+    if version != FORMAT_VERSION {
+        return Err(unknown_version(version));
+    }
+    let (Some(buffer), Some(dtype), Some(shape)) = (buffer, dtype, shape) else {
+        return Err(damaged("a payload of the pickle lacks its bytes, its element type or its shape"));
+    };
+    emergency_pool::check_headroom()?;
+    let (dtype, byte_order) = match dtype.extract::<&str>() {
+        Ok(name) => parse_type(name)?,
+        Err(_) => return Err(damaged(format!("the element type of a payload is {}", type_name(dtype)))),
+    };
+    let shape: SmallVec<[i64; 8]> = numbers(shape, "the shape")?;
+    let order: Option<SmallVec<[usize; 8]>> = order.map(|order| numbers(order, "the order")).transpose()?;
+    let layout = parse_layout(dtype, &shape, order.as_deref())?;
+    let exported = Buffer::export(buffer).map_err(|_| {
+        damaged(format!("the bytes of a payload are {}, which is not a buffer", type_name(buffer)))
+    })?;
+    let view = exported.view();
+    // SAFETY: `PyBuffer_IsContiguous` requires a struct that `PyObject_GetBuffer` filled, which `Buffer` holds, and one of the letters
+    // that it documents.
+    let is_contiguous = unsafe { ffi::PyBuffer_IsContiguous(view, b'A' as std::ffi::c_char) } == 1;
+    if !is_contiguous || view.len as usize != layout.bytes() {
+        return Err(damaged(format!(
+            "a payload of shape {shape:?} and type {dtype} needs {} contiguous bytes, and its buffer has {}",
+            layout.bytes(),
+            view.len
+        )));
+    }
+    let access = if view.readonly == 0 { Access::ReadWrite } else { Access::ReadOnly };
+    let data = view.buf.cast();
+    // SAFETY: `Tensor::new` requires memory of the layout while the owner lives. The layout has no gaps and as many bytes as the
+    // buffer, as was compared, so its extent is the buffer. The exporter keeps the buffer until the release, which the owner
+    // holds, and its `readonly` says whether it may be written.
+    let tensor = unsafe {
+        Tensor::new(data, dtype, layout, Device::CPU, byte_order, access, Owner::Buffer(exported))
+    }?;
+    Payload::of_buffer(py, tensor)
+}
+
+fn numbers<'py, T: FromPyObjectOwned<'py>, const N: usize>(
+    given: &Bound<'py, PyAny>,
+    what: &str,
+) -> Result<SmallVec<[T; N]>>
+where
+    [T; N]: smallvec::Array<Item = T>,
+{
+    let tuple = given
+        .cast::<PyTuple>()
+        .map_err(|_| damaged(format!("{what} of a payload is {}, not a tuple", type_name(given))))?;
+    let numbers: Option<SmallVec<[T; N]>> = tuple.iter().map(|item| item.extract::<T>().ok()).collect();
+    numbers.ok_or_else(|| damaged(format!("{what} of a payload is {tuple}, which has items out of range")))
+}
+
+fn damaged(fact: impl Into<String>) -> crate::errors::Failure {
+    fail(ErrorKind::InvalidTensor, fact, "the pickle is damaged, or its buffers are in another order")
+}
+
+fn unknown_version(version: u32) -> crate::errors::Failure {
+    let fact = format!(
+        "the pickle has tensors in format version {version}, and tensorferry {} reads version {FORMAT_VERSION}",
+        env!("CARGO_PKG_VERSION")
+    );
+    Error::new(ErrorKind::InvalidTensor, fact)
+        .with_advice("upgrade to the version that wrote it: pip install --upgrade tensorferry")
+        .into()
+}

@@ -1,0 +1,106 @@
+//! The reducer: a tensor becomes a payload and the arguments of its call, or is left to its own reducer.
+
+use super::framework_state::FrameworkState;
+use super::payload::Payload;
+use crate::conversion::object_kinds::{Builtin, Recognised};
+use crate::conversion::reading::{materialise, read};
+use crate::conversion::recognise::recognise;
+use crate::conversion::source::SourceMemory;
+use crate::errors::{Failure, Result};
+use crate::interpreter::once::{ForkSafeOnce, interned};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use tensorferry_core::plan::{Pending, SourceMutability};
+use tensorferry_core::{Device, ErrorKind, emergency_pool};
+
+/// The protocol with which tensors that are left to their own reducers are reduced, where the reducer is not told the protocol of
+/// the stream. Every stream can hold the result.
+const ANY_STREAM_PROTOCOL: u32 = 4;
+
+/// The reducer of tensors: what `__reduce_ex__` returns for other objects.
+#[pyfunction]
+pub(crate) fn _reduce<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    emergency_pool::check_headroom()?;
+    let recognised = recognise(object)?;
+    let builtin = match recognised.kind() {
+        Recognised::Tensor(builtin, _) => Some(builtin),
+        _ => None,
+    };
+    let source = match read(recognised) {
+        Ok(source) => source,
+        // A tensor without dense memory: sparse, quantised, meta, of strings.
+        Err(Failure::Ferry(error)) if error.kind() != ErrorKind::OutOfMemory => {
+            return own_reduction(object, builtin);
+        }
+        Err(failure) => return Err(failure),
+    };
+    let requires_grad = source.mutability == SourceMutability::Differentiable;
+    let state = FrameworkState::of(object, builtin, requires_grad)?;
+    let (tensor, mutability) = match source.memory {
+        SourceMemory::InPlace(tensor) => (tensor, source.mutability),
+        SourceMemory::Pending { pending: Pending::Gather | Pending::Convert, .. } => {
+            return own_reduction(object, builtin);
+        }
+        SourceMemory::Pending { pending, dtype, .. } => {
+            (materialise(object, pending, dtype)?, SourceMutability::Temporary)
+        }
+    };
+    let device = tensor.device();
+    let payload = Payload::of_tensor(py, tensor, source.framework, builtin, mutability)?;
+    let arguments = call_arguments(py, source.framework, builtin, device, &state)?;
+    Ok((payload, arguments).into_pyobject(py)?.into_any())
+}
+
+/// The arguments of the payload's call.
+fn call_arguments<'py>(
+    py: Python<'py>,
+    framework: &str,
+    builtin: Option<Builtin>,
+    device: Device,
+    state: &FrameworkState<'py>,
+) -> Result<Bound<'py, PyTuple>> {
+    let device = (!device.is_host() || device.index != 0).then(|| device.to_string());
+    if state.flags == 0
+        && state.attributes.is_none()
+        && device.is_none()
+        && let Some(builtin) = builtin
+    {
+        // One object per framework, which pickle memoises.
+        static NAME_ONLY: [ForkSafeOnce<Py<PyTuple>>; 7] = [const { ForkSafeOnce::new() }; 7];
+        let arguments = NAME_ONLY[builtin as usize]
+            .get_or_try_init(py, || PyTuple::new(py, [framework]).map(Bound::unbind))?;
+        return Ok(arguments.bind(py).clone());
+    }
+    Ok(match &state.attributes {
+        None => (framework, device, state.flags).into_pyobject(py)?,
+        Some(attributes) => (framework, device, state.flags, attributes).into_pyobject(py)?,
+    })
+}
+
+/// The reduction by the object's own class.
+fn own_reduction<'py>(object: &Bound<'py, PyAny>, builtin: Option<Builtin>) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    if builtin != Some(Builtin::Numpy) {
+        return Ok(object.call_method1(interned!(py, "__reduce_ex__"), (ANY_STREAM_PROTOCOL,))?);
+    }
+    // An array of NumPy has out-of-band buffers from protocol 5 on. Only an object is told the protocol, so the array is
+    // wrapped in one, and taken out of a tuple by a function of the standard library.
+    static FIRST_ITEM: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
+    let first_item = FIRST_ITEM.get_or_try_init(py, || -> PyResult<_> {
+        Ok(py.import("operator")?.getattr("itemgetter")?.call1((0,))?.unbind())
+    })?;
+    let wrapped = Bound::new(py, OwnReduction(object.clone().unbind()))?;
+    Ok((first_item.bind(py), ((wrapped,),)).into_pyobject(py)?.into_any())
+}
+
+/// An object that is reduced as another one.
+#[pyclass(frozen, module = "tensorferry._native", name = "_OwnReduction")]
+pub(crate) struct OwnReduction(Py<PyAny>);
+
+#[pymethods]
+impl OwnReduction {
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyAny>> {
+        self.0.bind(py).call_method1(interned!(py, "__reduce_ex__"), (protocol,))
+    }
+}
