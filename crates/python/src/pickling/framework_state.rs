@@ -4,7 +4,8 @@ use crate::conversion::object_kinds::Builtin;
 use crate::errors::{Result, framework_error};
 use crate::interpreter::once::{ForkSafeOnce, interned};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyType};
+use pyo3::IntoPyObjectExt;
+use pyo3::types::{PyComplex, PyDict, PyType};
 
 /// The tensor requires a gradient.
 const REQUIRES_GRAD: u8 = 1;
@@ -70,9 +71,7 @@ pub(super) fn restore<'py>(
         }
         "jax" if flags & WEAK_TYPE != 0 => {
             let py = tensor.py();
-            return set_weak_type(&tensor)
-                .map(|()| tensor)
-                .map_err(|error| framework_error(py, "JAX", error));
+            return with_weak_type(&tensor).map_err(|error| framework_error(py, "JAX", error));
         }
         _ => Ok(tensor),
     };
@@ -99,10 +98,18 @@ fn restore_torch<'py>(
     Ok(tensor)
 }
 
-/// Makes the type of a JAX array weak, as JAX's own unpickling does.
-fn set_weak_type(array: &Bound<'_, PyAny>) -> PyResult<()> {
+/// An array with the same values and a weak type.
+///
+/// JAX's own unpickling replaces the abstract value of the array. Its compiled functions do not notice that, and then give wrong
+/// types for other arrays too. Here the values are set in an array that JAX made with a weak type.
+fn with_weak_type<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = array.py();
-    let options = [("weak_type", true)].into_py_dict(py)?;
-    let aval = array.getattr("aval")?.call_method("update", (), Some(&options))?;
-    array.setattr("aval", aval)
+    let kind = array.getattr("dtype")?.getattr("kind")?.extract::<char>()?;
+    let fill = match kind {
+        'i' | 'u' => 0_i64.into_bound_py_any(py)?,
+        'c' => PyComplex::from_doubles(py, 0.0, 0.0).into_any(),
+        _ => 0.0_f64.into_bound_py_any(py)?,
+    };
+    let weak = py.import("jax.lax")?.call_method1("full", (array.getattr("shape")?, fill))?;
+    weak.getattr("at")?.get_item(py.Ellipsis())?.call_method1("set", (array,))
 }

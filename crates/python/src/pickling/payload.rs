@@ -12,6 +12,7 @@ use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::host_copy::{SendPtr, copy_into};
 use crate::conversion::object_kinds::Builtin;
+use crate::conversion::read_only::record_loan;
 use crate::conversion::reading::read;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
@@ -59,6 +60,10 @@ static CAPABILITIES: TargetCapabilities = TargetCapabilities {
     default_cpu: 0,
     drops_on_own_threads: false,
 };
+
+/// Tensors of immutable frameworks that are not larger are copied: a share needs a read-only loan and a deferred drop, which take
+/// longer than the copy.
+const CHEAP_COPY_BYTES: usize = 1024;
 
 /// The first protocol with out-of-band buffers.
 const FIRST_PROTOCOL_WITH_BUFFERS: u32 = 5;
@@ -261,6 +266,9 @@ impl Payload {
     ) -> Result<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let capabilities = target.capabilities(py)?;
+        let is_lent = options.writable == Some(false) && capabilities.mutability == TargetMutability::Writable;
+        // The framework has no read-only tensors: the caller has promised not to write.
+        let options = if is_lent { ConvertOptions { writable: None, ..options } } else { options };
         let request = ConversionRequest { options, ..ConversionRequest::new(target) };
         let copied = this.copied().as_ref().map(|tensor| tensor.clone_ref(py));
         if let Some(copied) = copied {
@@ -270,12 +278,15 @@ impl Payload {
             source.mutability = SourceMutability::Mutable;
             return convert::convert_source(py, source, &request);
         }
-        let source = if this.must_be_copied(capabilities, &options) {
+        let source = if is_lent {
+            Self::lent_source(slf)?
+        } else if this.gets_own_memory(capabilities, &options) {
             Self::copied_from_buffer(slf)?
         } else {
             Self::source(slf, this.order)?
         };
-        let shares_buffer = matches!(&source.memory, SourceMemory::InPlace(tensor) if matches!(tensor.owner(), Owner::Object(_)));
+        let owns_memory = |tensor: &Tensor<Owner>| matches!(tensor.owner(), Owner::Block(_));
+        let shares_buffer = !matches!(&source.memory, SourceMemory::InPlace(tensor) if owns_memory(tensor));
         let source = if options == ConvertOptions::NONE {
             match fast_path::convert_source(py, source, target, capabilities) {
                 Outcome::Done(result) if shares_buffer => return Ok(result),
@@ -292,18 +303,30 @@ impl Payload {
         if shares_buffer && plan.shares() { Ok(result) } else { Ok(this.remember(result, capabilities)) }
     }
 
-    /// Whether the tensor needs memory of its own, because its users may write it and the buffer must not be written.
-    fn must_be_copied(&self, target: &TargetCapabilities, options: &ConvertOptions) -> bool {
-        let may_be_written = match options.writable {
+    /// Whether the tensor gets memory of its own: its users may write it and the buffer must not be written, or a copy is cheaper than
+    /// a share.
+    fn gets_own_memory(&self, target: &TargetCapabilities, options: &ConvertOptions) -> bool {
+        let is_copied = match options.writable {
+            _ if target.mutability == TargetMutability::Immutable => self.layout.bytes() <= CHEAP_COPY_BYTES,
             None => target.mutability == TargetMutability::Writable,
-            Some(writable) => writable && target.mutability != TargetMutability::Immutable,
+            Some(writable) => writable,
         };
         let stays_on_host = match options.device {
             DeviceRequest::Nearest => true,
             DeviceRequest::At(device) => device.is_host(),
             _ => false,
         };
-        self.access == Access::ReadOnly && may_be_written && stays_on_host
+        self.access == Access::ReadOnly && is_copied && stays_on_host
+    }
+
+    /// A source over the buffer for a framework without read-only tensors, whatever the access to the buffer is.
+    fn lent_source<'py>(slf: &Bound<'py, Self>) -> Result<Source<'py>> {
+        let mut tensor = Self::tensor(slf, slf.get().order)?;
+        // SAFETY: `set_writable` requires memory that is writable while the owner lives. With `writable=False` the caller has promised
+        // not to write the tensor, and tensorferry writes no source. The loan makes later conversions treat it as read-only.
+        unsafe { tensor.set_writable() };
+        let tensor = record_loan(tensor);
+        Ok(Source::in_place(slf.clone().into_any(), OWN_FRAMEWORK, tensor))
     }
 
     /// A source with the values of the buffer, in the same layout, in new memory.
