@@ -3,8 +3,8 @@
 use crate::conversion::object_kinds::Builtin;
 use crate::errors::{Result, framework_error};
 use crate::interpreter::once::{ForkSafeOnce, interned};
-use pyo3::prelude::*;
 use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyDict, PyType};
 
 /// The tensor requires a gradient.

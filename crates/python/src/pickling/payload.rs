@@ -266,7 +266,8 @@ impl Payload {
     ) -> Result<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let capabilities = target.capabilities(py)?;
-        let is_lent = options.writable == Some(false) && capabilities.mutability == TargetMutability::Writable;
+        let is_lent =
+            options.writable == Some(false) && capabilities.mutability == TargetMutability::Writable;
         // The framework has no read-only tensors: the caller has promised not to write.
         let options = if is_lent { ConvertOptions { writable: None, ..options } } else { options };
         let request = ConversionRequest { options, ..ConversionRequest::new(target) };
@@ -323,7 +324,7 @@ impl Payload {
     fn lent_source<'py>(slf: &Bound<'py, Self>) -> Result<Source<'py>> {
         let mut tensor = Self::tensor(slf, slf.get().order)?;
         // SAFETY: `set_writable` requires memory that is writable while the owner lives. With `writable=False` the caller has promised
-        // not to write the tensor, and tensorferry writes no source. The loan makes later conversions treat it as read-only.
+        // not to write the tensor, and tensorferry writes no source. The loan keeps it read-only on its way through JAX and TensorFlow.
         unsafe { tensor.set_writable() };
         let tensor = record_loan(tensor);
         Ok(Source::in_place(slf.clone().into_any(), OWN_FRAMEWORK, tensor))
