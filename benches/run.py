@@ -20,7 +20,7 @@ from table import VOID, Section, misses, render
 
 SECTIONS = (
     *("percall", "convert", "trees", "via", "agnostic", "sparse", "tables", "threads", "files"),
-    *("processes", "instructions"),
+    *("processes", "pickles", "instructions"),
 )
 # The file of a section whose name is that of a package.
 FILES = {"sparse": "sparse_tensors"}

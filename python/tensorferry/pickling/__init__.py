@@ -68,6 +68,7 @@ class Pickler(pickle.Pickler):
             into the stream.
 
     Example:
+        >>> import io
         >>> file, buffers = io.BytesIO(), []
         >>> ferry.pickling.Pickler(file, buffer_callback=buffers.append).dump({"x": np.arange(3)})
         >>> len(buffers)

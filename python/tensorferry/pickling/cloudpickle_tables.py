@@ -33,6 +33,9 @@ def enable() -> None:
     in others the bytes are in the stream. `pickle.dumps`, `torch.save` and `copy.copy` do not
     change. The reader needs tensorferry too, but need not call this function.
 
+    Returns:
+        None. A second call changes nothing.
+
     Example:
         >>> ferry.pickling.enable()
         >>> ferry.pickling.disable()
@@ -45,7 +48,14 @@ def enable() -> None:
 
 
 def disable() -> None:
-    """Undoes `enable`. Pickles that were written meanwhile can still be loaded."""
+    """Undoes `enable`. Pickles that were written meanwhile can still be loaded.
+
+    Returns:
+        None. A second call changes nothing.
+
+    Example:
+        >>> ferry.pickling.disable()
+    """
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     for name in _MODULES:
         maps = _maps(sys.modules.get(name))

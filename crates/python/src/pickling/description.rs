@@ -1,11 +1,11 @@
 //! The description of a tensor in a stream: the name of its type, its shape and the order of its dimensions.
 
-use crate::errors::{Result, fail};
+use crate::errors::{Failure, Result, fail};
 use crate::interpreter::once::ForkSafeOnce;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;
-use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, Layout};
+use tensorferry_core::{ByteOrder, DType, ErrorKind, Layout};
 
 /// In front of the name of a type whose elements are stored with the most significant byte first.
 const BIG_ENDIAN_PREFIX: char = '>';
@@ -41,6 +41,11 @@ pub(super) fn parse_type(name: &str) -> Result<(DType, ByteOrder)> {
     Ok((dtype, order))
 }
 
+/// The error for a description that no version of tensorferry writes.
+pub(super) fn damaged(fact: impl Into<String>) -> Failure {
+    fail(ErrorKind::InvalidTensor, fact, "the pickle is damaged, or its buffers are in another order")
+}
+
 /// The dimensions from the outermost to the innermost in memory; `None` if that is their own order.
 pub(super) fn dimension_order<'py>(
     py: Python<'py>,
@@ -56,7 +61,9 @@ pub(super) fn dimension_order<'py>(
 
 /// The layout of a shape whose dimensions are in this order in memory, without gaps.
 pub(super) fn parse_layout(dtype: DType, shape: &[i64], order: Option<&[usize]>) -> Result<Layout> {
-    let dense = Layout::dense(dtype.size(), shape)?;
+    let Ok(dense) = Layout::dense(dtype.size(), shape) else {
+        return Err(damaged(format!("the shape of a payload is {shape:?}, which is negative or too large")));
+    };
     let Some(order) = order else { return Ok(dense) };
     let mut seen: SmallVec<[bool; 8]> = SmallVec::from_elem(false, shape.len());
     let is_permutation = order.len() == shape.len()
@@ -64,11 +71,9 @@ pub(super) fn parse_layout(dtype: DType, shape: &[i64], order: Option<&[usize]>)
             .iter()
             .all(|&dimension| seen.get_mut(dimension).is_some_and(|seen| !std::mem::replace(seen, true)));
     if !is_permutation {
-        let fact = format!(
-            "a payload of the pickle has dimensions in the order {order:?}, which is not a permutation of {}",
-            shape.len()
-        );
-        return Err(Error::new(ErrorKind::InvalidTensor, fact).with_advice("the pickle is damaged").into());
+        return Err(damaged(format!(
+            "the dimensions of a payload of shape {shape:?} are in the order {order:?}, which is not a permutation"
+        )));
     }
     let mut strides: SmallVec<[i64; 8]> = SmallVec::from_elem(0, shape.len());
     // The product cannot overflow: the dense layout has the same number of bytes.

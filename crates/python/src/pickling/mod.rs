@@ -13,6 +13,7 @@
 mod description;
 mod dispatch_table;
 mod framework_state;
+mod load_errors;
 mod load_options;
 mod payload;
 mod payload_plans;

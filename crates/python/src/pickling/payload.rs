@@ -5,6 +5,7 @@
 //! buffer that the unpickler passed, and its call makes the tensor, by the same planner as `to`.
 
 use super::description::{dimension_order, type_name};
+use super::load_errors::{name_device_option, name_framework_option, name_other_types};
 use super::load_options::{self, Options};
 use super::{FORMAT_VERSION, PUBLIC_MODULE, framework_state, payload_plans, shared_payloads};
 use crate::api::options;
@@ -18,7 +19,7 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::{OWN_FRAMEWORK, Source, SourceMemory};
 use crate::conversion::to_host::{self, Copied};
-use crate::errors::{Failure, Result, fail};
+use crate::errors::{Failure, Result};
 use crate::frameworks::{self, Target};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::owned_tensor::HeldOwner;
@@ -465,37 +466,16 @@ impl Payload {
             }
             (None, None) => {}
         }
-        let tensor = Self::convert(slf, target, options)
-            .map_err(|failure| if is_device_of_stream { name_device_option(failure) } else { failure })?;
+        let tensor = Self::convert(slf, target, options).map_err(|failure| match failure {
+            Failure::Ferry(error) if error.kind() == ErrorKind::UnsupportedDType => {
+                name_other_types(&error, capabilities)
+            }
+            failure if is_device_of_stream => name_device_option(failure),
+            failure => failure,
+        })?;
         if flags == 0 && attributes.is_none() || !is_same_framework {
             return Ok(tensor);
         }
         framework_state::restore(tensor, framework, flags, attributes)
-    }
-}
-
-/// The failure to find the framework of a tensor, with the option that chooses another one.
-fn name_framework_option(failure: Failure) -> Failure {
-    match failure {
-        Failure::Ferry(error) if error.kind() == ErrorKind::FrameworkMissing => fail(
-            ErrorKind::FrameworkMissing,
-            format!("the pickle has a tensor of a framework that this process lacks: {}", error.fact()),
-            "install the framework, or pass another one: ferry.pickling.loads(data, buffers, \"numpy\") or \
-             ferry.ray.get(ref, \"numpy\")",
-        ),
-        other => other,
-    }
-}
-
-/// The failure to find the device of a tensor, with the option that chooses another one.
-fn name_device_option(failure: Failure) -> Failure {
-    match failure {
-        Failure::Ferry(error)
-            if matches!(error.kind(), ErrorKind::UnsupportedDevice | ErrorKind::DeviceFailed) =>
-        {
-            let hint = "pass the device on which the tensors should arrive: device=\"cpu\"";
-            fail(error.kind(), error.fact().to_owned(), hint)
-        }
-        other => other,
     }
 }

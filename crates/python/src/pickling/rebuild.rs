@@ -2,15 +2,15 @@
 //! version.
 
 use super::FORMAT_VERSION;
-use super::description::{parse_layout, parse_type};
+use super::description::{damaged, parse_layout, parse_type};
 use super::payload::Payload;
-use crate::errors::{Result, fail, type_name};
+use crate::errors::{Failure, Result, fail, type_name};
 use crate::interpreter::owner::{Buffer, Owner};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use smallvec::SmallVec;
-use tensorferry_core::{Access, Device, Error, ErrorKind, Tensor, emergency_pool};
+use tensorferry_core::{Access, Device, ErrorKind, Tensor, emergency_pool};
 
 /// The payload of a buffer. The arguments are those of format version 1.
 #[pyfunction]
@@ -77,16 +77,14 @@ where
     numbers.ok_or_else(|| damaged(format!("{what} of a payload is {tuple}, which has items out of range")))
 }
 
-fn damaged(fact: impl Into<String>) -> crate::errors::Failure {
-    fail(ErrorKind::InvalidTensor, fact, "the pickle is damaged, or its buffers are in another order")
-}
-
-fn unknown_version(version: u32) -> crate::errors::Failure {
+fn unknown_version(version: u32) -> Failure {
     let fact = format!(
         "the pickle has tensors in format version {version}, and tensorferry {} reads version {FORMAT_VERSION}",
         env!("CARGO_PKG_VERSION")
     );
-    Error::new(ErrorKind::InvalidTensor, fact)
-        .with_advice("upgrade to the version that wrote it: pip install --upgrade tensorferry")
-        .into()
+    fail(
+        ErrorKind::InvalidTensor,
+        fact,
+        "upgrade to the version that wrote it: pip install --upgrade tensorferry",
+    )
 }
