@@ -178,6 +178,7 @@ OWN_NAMES = {
     "_LoadOptions",
     "_OwnReduction",
     "_Payload",
+    "_SparseStart",
     "_rebuild",
     "_reduce",
     "_ArrowColumn",

@@ -299,6 +299,39 @@ def test_sparse_tensors_of_others_travel_out_of_band() -> None:
         assert np.array_equal(ferry.sparse.to_dense(back, "numpy"), dense)
 
 
+def test_sparse_tensors_become_those_of_the_framework_that_is_asked_for() -> None:
+    from jax.experimental import sparse as jax_sparse
+
+    dense = np.zeros((30, 30), np.float32)
+    dense[::3, ::4] = 1.5
+    sources = [
+        torch.from_numpy(dense).to_sparse_csr(),
+        scipy.sparse.csr_array(dense),
+        jax_sparse.BCOO.fromdense(dense),
+        tf.sparse.from_dense(dense),
+    ]
+    tree = [*sources, torch.ones(3)]
+    back = there_and_back(tree, framework="jax")
+    assert all(isinstance(each, jax_sparse.JAXSparse) for each in back[:4])
+    assert isinstance(back[4], jax.Array)
+    for each in back[:4]:
+        assert np.array_equal(each.todense(), dense)
+    assert all(each.layout != torch.strided for each in there_and_back(tree, framework="torch")[:4])
+    # NumPy has no sparse tensors: they stay what they were, arrays included.
+    back = there_and_back(tree, framework="numpy")
+    assert [type(each) for each in back[:4]] == [type(each) for each in sources]
+    for each in back[:4]:
+        assert np.array_equal(ferry.sparse.to_dense(each, "numpy"), dense)
+    assert isinstance(back[4], np.ndarray)
+
+
+def test_an_error_within_a_sparse_tensor_leaves_nothing_behind() -> None:
+    data, buffers = pickling.dumps([scipy.sparse.csr_array(np.eye(3)), np.ones(3)])
+    with pytest.raises(pickle.UnpicklingError):
+        pickling.loads(data, buffers[:1], "torch")
+    assert isinstance(pickling.loads(data, buffers, "torch")[1], torch.Tensor)
+
+
 def test_registered_frameworks_are_carried() -> None:
     class Holder:
         def __init__(self, array: np.ndarray) -> None:

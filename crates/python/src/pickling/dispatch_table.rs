@@ -9,6 +9,7 @@ use crate::conversion::recognise::recognise_type;
 use crate::errors::Result;
 use crate::frameworks::{builtin_frameworks, user_frameworks};
 use crate::interpreter::once::ForkSafeOnce;
+use crate::sparse;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
@@ -33,6 +34,12 @@ fn reducer(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
 fn has_payloads(kind: &Bound<'_, PyType>) -> Result<bool> {
     Ok(match recognise_type(kind)? {
         Recognised::Tensor(_, Form::Plain) => true,
+        // The types of the libraries themselves: subclasses of others keep their own reducers.
+        kind_of if sparse::is_sparse_type(kind_of) => {
+            let module = kind.getattr("__module__")?.to_string();
+            let top = module.split('.').next().unwrap_or_default();
+            builtin_frameworks::REGISTER.iter().any(|entry| entry.module.split('.').next() == Some(top))
+        }
         Recognised::Registered(_) => {
             let (module, name) = (kind.getattr("__module__")?, kind.getattr("__qualname__")?);
             user_frameworks::index_of_type(kind.py(), &module.to_string(), &name.to_string()).is_some()

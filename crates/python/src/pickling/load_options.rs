@@ -21,12 +21,16 @@ pub(super) struct Options {
     pub(super) writable: Option<bool>,
 }
 
-/// A block that is entered: its options, and the memory for small tensors that are copied.
-struct Scope {
-    options: Options,
-    small_bytes: usize,
-    small_tensors: Option<TreeBlock>,
+/// A block that is entered.
+enum Scope {
+    /// A `with` block: its options, and the memory for small tensors that are copied.
+    Block { options: Options, small_bytes: usize, small_tensors: Option<TreeBlock> },
+    /// The arrays of a sparse tensor, which keep their framework until the tensor is complete.
+    SparseTensor,
 }
+
+/// The options outside of every block.
+const NO_OPTIONS: Options = Options { target: None, device: None, writable: None };
 
 thread_local! {
     static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(Vec::new()) };
@@ -34,21 +38,35 @@ thread_local! {
 
 /// The options that hold on this thread.
 pub(super) fn current() -> Options {
-    SCOPES.with_borrow(|scopes| {
-        scopes.last().map_or(Options { target: None, device: None, writable: None }, |scope| scope.options)
+    SCOPES.with_borrow(|scopes| match scopes.last() {
+        Some(Scope::Block { options, .. }) => *options,
+        Some(Scope::SparseTensor) | None => NO_OPTIONS,
     })
+}
+
+/// Begins the arrays of a sparse tensor.
+pub(super) fn enter_sparse_tensor() {
+    SCOPES.with_borrow_mut(|scopes| scopes.push(Scope::SparseTensor));
+}
+
+/// Ends the arrays of a sparse tensor. Returns whether they were begun.
+pub(super) fn leave_sparse_tensor() -> bool {
+    SCOPES.with_borrow_mut(|scopes| scopes.pop_if(|scope| matches!(scope, Scope::SparseTensor)).is_some())
 }
 
 /// Memory for a copy: of the block for the small tensors of the tree if the tensor is one of them, and otherwise of its own.
 pub(super) fn memory_for_copy(bytes: usize) -> tensorferry_core::Result<HostBlock> {
     let shared = SCOPES.with_borrow_mut(|scopes| -> tensorferry_core::Result<Option<HostBlock>> {
-        let Some(scope) = scopes.last_mut().filter(|scope| bytes <= scope.small_bytes) else {
+        let Some(Scope::Block { small_bytes, small_tensors, .. }) = scopes.last_mut() else {
             return Ok(None);
         };
-        if scope.small_tensors.is_none() {
-            scope.small_tensors = Some(TreeBlock::with_bytes(scope.small_bytes)?);
+        if bytes > *small_bytes {
+            return Ok(None);
         }
-        Ok(scope.small_tensors.as_mut().and_then(|block| block.take(bytes)))
+        if small_tensors.is_none() {
+            *small_tensors = Some(TreeBlock::with_bytes(*small_bytes)?);
+        }
+        Ok(small_tensors.as_mut().and_then(|block| block.take(bytes)))
     })?;
     shared.map_or_else(|| HostBlock::new(bytes), Ok)
 }
@@ -78,13 +96,15 @@ impl LoadOptions {
     }
 
     fn __enter__(&self) {
-        let scope = Scope { options: self.options, small_bytes: self.small_bytes, small_tensors: None };
+        let scope =
+            Scope::Block { options: self.options, small_bytes: self.small_bytes, small_tensors: None };
         SCOPES.with_borrow_mut(|scopes| scopes.push(scope));
     }
 
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, _error: &Bound<'_, PyTuple>) -> Result<()> {
-        // The block of small tensors is dropped outside of the borrow.
+        // An error may have left sparse tensors incomplete. The block of small tensors is dropped outside of the borrow.
+        while leave_sparse_tensor() {}
         let left = SCOPES.with_borrow_mut(Vec::pop);
         left.map(drop).ok_or_else(|| {
             let hint = "leave the block on the thread that entered it";

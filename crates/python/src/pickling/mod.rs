@@ -21,6 +21,7 @@ mod rebuild;
 mod reduce;
 mod shared_payloads;
 
+use crate::interpreter::once::ForkSafeOnce;
 use pyo3::prelude::*;
 
 /// The version of the arguments of the rebuild function, which a stream begins with.
@@ -29,11 +30,27 @@ const FORMAT_VERSION: u32 = 1;
 /// The module under whose name streams refer to the rebuild function. It must not change.
 const PUBLIC_MODULE: &str = "tensorferry.pickling";
 
+/// In the place of an element type: the arrays of a sparse tensor follow.
+const SPARSE_START: &str = "sparse start";
+
+/// In the place of an element type: a sparse tensor is complete.
+const SPARSE_TENSOR: &str = "sparse tensor";
+
+/// The rebuild function, under the name that streams have.
+fn rebuild_function(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static REBUILD: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
+    let rebuild = REBUILD.get_or_try_init(py, || -> PyResult<_> {
+        Ok(py.import(PUBLIC_MODULE)?.getattr("_rebuild")?.unbind())
+    })?;
+    Ok(rebuild.bind(py))
+}
+
 /// Adds the classes and functions of this module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<payload::Payload>()?;
     module.add_class::<dispatch_table::DispatchTable>()?;
     module.add_class::<reduce::OwnReduction>()?;
+    module.add_class::<reduce::SparseStart>()?;
     module.add_class::<load_options::LoadOptions>()?;
     module.add_function(wrap_pyfunction!(payload_plans::_plan_payloads, module)?)?;
     for function in [wrap_pyfunction!(rebuild::_rebuild, module)?, wrap_pyfunction!(reduce::_reduce, module)?]

@@ -7,7 +7,7 @@
 use super::description::{dimension_order, type_name};
 use super::load_errors::{name_device_option, name_framework_option, name_other_types};
 use super::load_options::{self, Options};
-use super::{FORMAT_VERSION, PUBLIC_MODULE, framework_state, payload_plans, shared_payloads};
+use super::{FORMAT_VERSION, framework_state, payload_plans, rebuild_function, shared_payloads};
 use crate::api::options;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
@@ -419,13 +419,10 @@ impl Payload {
             payload_plans::add(Self::plan(&Self::source(slf, this.order)?)?.1)?;
             return Ok((py.get_type::<PyInt>().into_any(), PyTuple::empty(py)));
         }
-        static REBUILD: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
-        let rebuild = REBUILD.get_or_try_init(py, || -> PyResult<_> {
-            Ok(py.import(PUBLIC_MODULE)?.getattr("_rebuild")?.unbind())
-        })?;
+        let rebuild = rebuild_function(py)?;
         let copied = if this.is_contiguous() { None } else { Some(Self::copied_to_host(slf)?) };
         let arguments = Self::rebuild_arguments(slf, copied.as_ref().unwrap_or(slf), protocol)?;
-        Ok((rebuild.bind(py).clone(), arguments))
+        Ok((rebuild.clone(), arguments))
     }
 
     /// The tensor of the framework that the stream names, or of the one that the reader asked for.

@@ -1,14 +1,16 @@
 //! The rebuild function, which every stream names. Its name and the meaning of its arguments never change: a new format has a new
 //! version.
 
-use super::FORMAT_VERSION;
 use super::description::{damaged, parse_layout, parse_type};
 use super::payload::Payload;
+use super::{FORMAT_VERSION, SPARSE_START, SPARSE_TENSOR, load_options};
 use crate::errors::{Failure, Result, fail, type_name};
+use crate::frameworks::builtin_frameworks;
 use crate::interpreter::owner::{Buffer, Owner};
+use crate::sparse;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 use smallvec::SmallVec;
 use tensorferry_core::{Access, Device, ErrorKind, Tensor, emergency_pool};
 
@@ -23,9 +25,19 @@ pub(crate) fn _rebuild<'py>(
     shape: Option<&Bound<'py, PyAny>>,
     order: Option<&Bound<'py, PyAny>>,
     _newer: &Bound<'py, PyTuple>,
-) -> Result<Bound<'py, Payload>> {
+) -> Result<Bound<'py, PyAny>> {
     if version != FORMAT_VERSION {
         return Err(unknown_version(version));
+    }
+    if let Some(Ok(name)) = dtype.map(|dtype| dtype.extract::<&str>()) {
+        match (name, shape) {
+            (SPARSE_START, _) => {
+                load_options::enter_sparse_tensor();
+                return Ok(py.None().into_bound(py));
+            }
+            (SPARSE_TENSOR, Some(tensor)) => return complete_sparse(tensor),
+            _ => {}
+        }
     }
     let (Some(buffer), Some(dtype), Some(shape)) = (buffer, dtype, shape) else {
         return Err(damaged("a payload of the pickle lacks its bytes, its element type or its shape"));
@@ -60,7 +72,22 @@ pub(crate) fn _rebuild<'py>(
     let tensor = unsafe {
         Tensor::new(data, dtype, layout, Device::CPU, byte_order, access, Owner::Buffer(exported))
     }?;
-    Payload::of_buffer(py, tensor)
+    Ok(Payload::of_buffer(py, tensor)?.into_any())
+}
+
+/// A sparse tensor whose arrays were read, in the framework that the reader chose if that one has sparse tensors.
+fn complete_sparse<'py>(tensor: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    let py = tensor.py();
+    if !load_options::leave_sparse_tensor() {
+        return Err(damaged("a sparse tensor of the pickle ends before it begins"));
+    }
+    let target = load_options::current().target.map(|target| target.capabilities(py)).transpose()?;
+    match target.and_then(|target| builtin_frameworks::find(target.framework)) {
+        Some(entry) if entry.has_sparse => {
+            sparse::convert_tensor(tensor, PyString::new(py, entry.name).as_any(), None)
+        }
+        _ => Ok(tensor.clone()),
+    }
 }
 
 fn numbers<'py, T: FromPyObjectOwned<'py>, const N: usize>(

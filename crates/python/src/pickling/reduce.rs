@@ -2,14 +2,16 @@
 
 use super::framework_state::FrameworkState;
 use super::payload::Payload;
+use super::{FORMAT_VERSION, SPARSE_START, SPARSE_TENSOR, rebuild_function};
 use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::reading::{materialise, read};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result};
 use crate::interpreter::once::{ForkSafeOnce, interned};
+use crate::sparse;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyTuple, PyType};
 use tensorferry_core::plan::{Pending, SourceMutability};
 use tensorferry_core::{Device, ErrorKind, emergency_pool};
 
@@ -31,7 +33,10 @@ pub(crate) fn _reduce<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAn
         Ok(source) => source,
         // A tensor without dense memory: sparse, quantised, meta, of strings.
         Err(Failure::Ferry(error)) if error.kind() != ErrorKind::OutOfMemory => {
-            return own_reduction(object, builtin);
+            return match sparse::is_sparse(object)? {
+                true => reduce_sparse(object),
+                false => own_reduction(object, builtin),
+            };
         }
         Err(failure) => return Err(failure),
     };
@@ -94,12 +99,42 @@ fn own_reduction<'py>(object: &Bound<'py, PyAny>, builtin: Option<Builtin>) -> R
     Ok((first_item.bind(py), ((wrapped,),)).into_pyobject(py)?.into_any())
 }
 
+/// The reduction of a sparse tensor: its own, between two calls of the rebuild function. The first keeps the frameworks of its arrays, and
+/// the second converts the complete tensor to the framework that the reader chose.
+fn reduce_sparse<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    let rebuild = rebuild_function(py)?;
+    let start = Bound::new(py, SparseStart)?;
+    let wrapped = Bound::new(py, OwnReduction(object.clone().unbind()))?;
+    let arguments = (FORMAT_VERSION, start, SPARSE_TENSOR, wrapped);
+    Ok((rebuild, arguments).into_pyobject(py)?.into_any())
+}
+
+/// The first of the two calls. Each sparse tensor has an object of its own, because pickle does not repeat the call of an object that it has
+/// memoised.
+#[pyclass(frozen, module = "tensorferry._native", name = "_SparseStart")]
+pub(crate) struct SparseStart;
+
+#[pymethods]
+impl SparseStart {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
+        let arguments = (FORMAT_VERSION, py.None(), SPARSE_START);
+        Ok((rebuild_function(py)?, arguments).into_pyobject(py)?.into_any())
+    }
+}
+
 /// An object that is reduced as another one.
 #[pyclass(frozen, module = "tensorferry._native", name = "_OwnReduction")]
 pub(crate) struct OwnReduction(Py<PyAny>);
 
 #[pymethods]
 impl OwnReduction {
+    /// The class of the object, which pickle compares with that of the reduction.
+    #[getter]
+    fn __class__<'py>(&self, py: Python<'py>) -> Bound<'py, PyType> {
+        self.0.bind(py).get_type()
+    }
+
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: u32) -> PyResult<Bound<'py, PyAny>> {
         self.0.bind(py).call_method1(interned!(py, "__reduce_ex__"), (protocol,))
     }
