@@ -25,4 +25,6 @@ def run(quick: bool) -> dict[str, Any]:
         result.rows.append(row(f"repeated, {title}", repeated, 100e-6))
     found = measure(METHODS, 64 * KIB, 1000, 2, keep=True)
     result.rows.append(row("a dict of 1,000 tensors of 64 KiB, repeated", found, 10e-3))
+    found = measure(METHODS, 16 * KIB, 10_000, 2, keep=True)
+    result.rows.append(row("a dict of 10,000 tensors of 16 KiB, repeated", found, None))
     return asdict(result)

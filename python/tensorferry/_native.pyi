@@ -826,8 +826,8 @@ class _SparseStart:
 
 @final
 class _OwnReduction:
-    @property
-    def __class__(self) -> type: ...
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]: ...
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> Any: ...
 
 @final

@@ -123,7 +123,7 @@ def test_damaged_descriptions_are_refused(name: str) -> None:
         pickling._rebuild(*DAMAGED[name])
 
 
-def result_or_message(call: Callable[[], Any]) -> Any:
+def result_or_error_text(call: Callable[[], Any]) -> Any:
     """The result, or the message of tensorferry's error. Other errors are raised."""
     try:
         return call()
@@ -133,7 +133,7 @@ def result_or_message(call: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax", "tensorflow", "paddle", "mlx"])
 def test_many_dimensions_are_carried_or_refused(framework: str) -> None:
-    result = result_or_message(
+    result = result_or_error_text(
         lambda: pickling._rebuild(1, bytes(4), "float32", (1,) * 100)(framework)
     )
     assert "hint: " in result if isinstance(result, str) else len(result.shape) == 100
@@ -182,7 +182,7 @@ def test_changed_bytes_raise_or_give_an_object(changes: list[tuple[int, int]]) -
 def test_any_description_is_checked_against_the_bytes(
     raw: bytes, dtype: str, shape: tuple[int, ...], order: tuple[int, ...] | None, framework: str
 ) -> None:
-    result = result_or_message(lambda: pickling._rebuild(1, raw, dtype, shape, order)(framework))
+    result = result_or_error_text(lambda: pickling._rebuild(1, raw, dtype, shape, order)(framework))
     if isinstance(result, str):
         assert "hint: " in result
         return

@@ -3,7 +3,7 @@
 //! A look-up asks the register of frameworks and imports nothing. A native class, because a pickler looks up the type of every
 //! object that is not a builtin.
 
-use super::PUBLIC_MODULE;
+use super::stream_format::PUBLIC_MODULE;
 use crate::conversion::object_kinds::{Form, Recognised};
 use crate::conversion::recognise::recognise_type;
 use crate::errors::Result;

@@ -20,30 +20,10 @@ mod payload_plans;
 mod rebuild;
 mod reduce;
 mod shared_payloads;
+mod stream_format;
 
-use crate::interpreter::once::ForkSafeOnce;
 use pyo3::prelude::*;
-
-/// The version of the arguments of the rebuild function, which a stream begins with.
-const FORMAT_VERSION: u32 = 1;
-
-/// The module under whose name streams refer to the rebuild function. It must not change.
-const PUBLIC_MODULE: &str = "tensorferry.pickling";
-
-/// In the place of an element type: the arrays of a sparse tensor follow.
-const SPARSE_START: &str = "sparse start";
-
-/// In the place of an element type: a sparse tensor is complete.
-const SPARSE_TENSOR: &str = "sparse tensor";
-
-/// The rebuild function, under the name that streams have.
-fn rebuild_function(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static REBUILD: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
-    let rebuild = REBUILD.get_or_try_init(py, || -> PyResult<_> {
-        Ok(py.import(PUBLIC_MODULE)?.getattr("_rebuild")?.unbind())
-    })?;
-    Ok(rebuild.bind(py))
-}
+use stream_format::PUBLIC_MODULE;
 
 /// Adds the classes and functions of this module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -7,7 +7,8 @@
 use super::description::{dimension_order, type_name};
 use super::load_errors::{name_device_option, name_framework_option, name_other_types};
 use super::load_options::{self, Options};
-use super::{FORMAT_VERSION, framework_state, payload_plans, rebuild_function, shared_payloads};
+use super::stream_format::{FORMAT_VERSION, rebuild_function};
+use super::{framework_state, payload_plans, shared_payloads};
 use crate::api::options;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};

@@ -2,8 +2,9 @@
 //! version.
 
 use super::description::{damaged, parse_layout, parse_type};
+use super::load_options;
 use super::payload::Payload;
-use super::{FORMAT_VERSION, SPARSE_START, SPARSE_TENSOR, load_options};
+use super::stream_format::{FORMAT_VERSION, SPARSE_START, SPARSE_TENSOR};
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks::builtin_frameworks;
 use crate::interpreter::owner::{Buffer, Owner};

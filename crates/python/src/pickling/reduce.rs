@@ -2,7 +2,7 @@
 
 use super::framework_state::FrameworkState;
 use super::payload::Payload;
-use super::{FORMAT_VERSION, SPARSE_START, SPARSE_TENSOR, rebuild_function};
+use super::stream_format::{FORMAT_VERSION, SPARSE_START, SPARSE_TENSOR, rebuild_function};
 use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::reading::{materialise, read};
 use crate::conversion::recognise::recognise;
