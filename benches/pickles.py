@@ -17,7 +17,7 @@ from tensorferry._tools.bench.measure import interleave, make_timer
 from tensorferry._tools.bench.timings import Timing, ratio, spread
 
 MIB = 1 << 20
-LARGE_TENSOR_BYTES, SMALL_TENSOR_BYTES = 256 * MIB, MIB
+TENSOR_BYTES, REFERENCE_TENSOR_BYTES = 256 * MIB, MIB
 LEAVES = 1000
 FRAMEWORKS = ("torch", "jax", "tensorflow")
 # The ratio to NumPy's own pickles, and that of the large tensor to the small one.
@@ -65,9 +65,9 @@ def nothing_to_copy(framework: str, quick: bool) -> list[dict[str, Any]]:
     """A tensor of 256 MiB, beside NumPy's of 256 MiB and ours of 1 MiB."""
     import tensorferry as ferry
 
-    values = np.random.default_rng().standard_normal(LARGE_TENSOR_BYTES // 4, np.float32)
+    values = np.random.default_rng().standard_normal(TENSOR_BYTES // 4, np.float32)
     x = ferry.to(values, framework, copy=True)
-    small = ferry.to(values[: SMALL_TENSOR_BYTES // 4], framework, copy=True)
+    small = ferry.to(values[: REFERENCE_TENSOR_BYTES // 4], framework, copy=True)
     scope = {"pickling": ferry.pickling, "numpy_pickle": numpy_pickle, "array": values}
     scope |= {"x": x, "small": small}
     check(ferry.pickling.loads(*ferry.pickling.dumps(x)), values)
@@ -105,12 +105,12 @@ def copy_on_arrival(framework: str, quick: bool) -> list[dict[str, Any]]:
 
     if framework != "torch":
         return []
-    values = np.random.default_rng().standard_normal(LARGE_TENSOR_BYTES // 4, np.float32)
+    values = np.random.default_rng().standard_normal(TENSOR_BYTES // 4, np.float32)
     data, buffers = ferry.pickling.dumps(torch.from_numpy(values))
     received = bytes(buffers[0].raw())
     source, warm = (
         torch.frombuffer(bytearray(received), dtype=torch.float32),
-        torch.rand(LARGE_TENSOR_BYTES // 4),
+        torch.rand(TENSOR_BYTES // 4),
     )
     scope = {"pickling": ferry.pickling, "data": data, "received": received}
     scope |= {"source": source, "warm": warm}
