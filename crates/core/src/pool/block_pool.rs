@@ -1,5 +1,6 @@
 //! The pool itself: a lock-protected list of idle blocks with counters.
 
+use super::other_cache::{IdleTotals, OtherCache, OtherCacheSlot};
 use super::pages::{self, HUGE_PAGE_BYTES};
 use super::system_memory::{available_memory, physical_memory};
 use std::cell::UnsafeCell;
@@ -21,10 +22,12 @@ const UNKNOWN_LIMIT: usize = usize::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Bytes of idle blocks.
+    /// Bytes of idle blocks, those of the other cache included.
     pub idle_bytes: usize,
-    /// The number of idle blocks.
+    /// The number of idle blocks, those of the other cache included.
     pub idle_blocks: usize,
+    /// What of that the other cache holds.
+    pub other_idle: IdleTotals,
     /// Bytes of blocks in use.
     pub used_bytes: usize,
     /// The number of blocks in use.
@@ -44,14 +47,34 @@ pub fn stats() -> PoolStats {
     POOL.stats()
 }
 
-/// Unmaps all idle blocks; returns their size in bytes.
+/// Unmaps all idle blocks, those of the other cache included; returns their size in bytes.
 pub fn release_idle() -> usize {
-    POOL.evict_to(0)
+    POOL.evict_all()
 }
 
 /// Sets the limit on idle blocks and unmaps those above it. A limit of zero keeps none.
 pub fn set_limit(bytes: usize) {
     POOL.set_limit(bytes);
+}
+
+/// Registers the cache that shares the limit of the pool. A later call replaces it.
+pub fn register_other_cache(cache: &'static OtherCache) {
+    POOL.other_cache.set(cache);
+}
+
+/// The limit on idle memory for a cache that may keep `bytes` more. It is zero if the system is short of memory.
+pub fn limit_for(bytes: usize) -> usize {
+    POOL.limit_for(bytes)
+}
+
+/// Unmaps idle blocks until they and `other_bytes` idle bytes of the other cache are within a limit.
+pub fn make_room(other_bytes: usize, limit: usize) {
+    POOL.evict_to(limit.saturating_sub(other_bytes));
+}
+
+/// Counts a request to the other cache, and whether idle memory served it.
+pub fn count_request(is_hit: bool) {
+    POOL.count_request(is_hit);
 }
 
 /// Whether a block of at least this size is idle for a use.
@@ -168,6 +191,7 @@ struct Pool {
     pinned_bytes: AtomicUsize,
     hits: AtomicUsize,
     misses: AtomicUsize,
+    other_cache: OtherCacheSlot,
 }
 
 // SAFETY: every field but `idle` is an atomic, or never changes. `idle` is accessed in `PoolGuard::list` and in `lock`, by the
@@ -199,19 +223,19 @@ impl Pool {
             pinned_bytes: AtomicUsize::new(0),
             hits: AtomicUsize::new(0),
             misses: AtomicUsize::new(0),
+            other_cache: OtherCacheSlot::new(),
         }
     }
 
     fn block(&'static self, bytes: usize) -> Option<PoolBlock> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES)?;
         let recycled = self.lock().and_then(|mut guard| guard.take(bytes, BlockUse::Pageable));
-        let count = if recycled.is_some() { &self.hits } else { &self.misses };
-        count.fetch_add(1, Ordering::Relaxed);
+        self.count_request(recycled.is_some());
         let memory = match recycled {
             Some(memory) => memory,
             None => {
                 let map = || pages::map(bytes).map(|data| Mapping { data, bytes, pin: None });
-                map().or_else(|| if self.evict_to(0) > 0 { map() } else { None })?
+                map().or_else(|| if self.evict_all() > 0 { map() } else { None })?
             }
         };
         Some(self.block_in_use(memory))
@@ -222,6 +246,11 @@ impl Pool {
         let memory = self.lock().and_then(|mut guard| guard.take(bytes, usage))?;
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(self.block_in_use(memory))
+    }
+
+    fn count_request(&self, is_hit: bool) {
+        let count = if is_hit { &self.hits } else { &self.misses };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn block_in_use(&'static self, memory: Mapping) -> PoolBlock {
@@ -255,12 +284,13 @@ impl Pool {
     fn recycle(&'static self, memory: Mapping) {
         self.used_bytes.fetch_sub(memory.bytes, Ordering::Relaxed);
         self.used_blocks.fetch_sub(1, Ordering::Relaxed);
-        // The query takes microseconds; clearing a block of this size takes milliseconds.
-        let is_under_pressure =
-            memory.bytes >= PRESSURE_CHECK_THRESHOLD_BYTES && is_short(available_memory(), physical_memory());
-        let limit = if is_under_pressure { 0 } else { self.limit() };
+        let limit = self.limit_for(memory.bytes);
         if memory.bytes > limit {
-            return self.unmap(memory);
+            self.unmap(memory);
+            if limit == 0 {
+                self.evict_all();
+            }
+            return;
         }
         let evicted = match self.lock() {
             Some(mut guard) => guard.put(memory),
@@ -270,6 +300,21 @@ impl Pool {
             self.unmap(memory);
         }
         self.evict_to(limit);
+        let own_bytes = self.idle_bytes.load(Ordering::Relaxed);
+        self.other_cache.evict_to(limit.saturating_sub(own_bytes));
+    }
+
+    /// The limit on idle blocks when a block of `bytes` bytes is freed. It is zero if the system is short of memory.
+    fn limit_for(&self, bytes: usize) -> usize {
+        // The query takes microseconds; clearing a block of this size takes milliseconds.
+        let is_under_pressure =
+            bytes >= PRESSURE_CHECK_THRESHOLD_BYTES && is_short(available_memory(), physical_memory());
+        if is_under_pressure { 0 } else { self.limit() }
+    }
+
+    /// Unmaps all idle blocks, those of the other cache included; returns the bytes unmapped.
+    fn evict_all(&'static self) -> usize {
+        self.evict_to(0) + self.other_cache.evict_to(0)
     }
 
     /// Unmaps the least recently used blocks until at most `limit` bytes are idle; returns the bytes unmapped.
@@ -297,15 +342,18 @@ impl Pool {
     fn set_limit(&'static self, bytes: usize) {
         self.limit.store(bytes.min(UNKNOWN_LIMIT - 1), Ordering::Relaxed);
         self.evict_to(bytes);
+        self.other_cache.evict_to(bytes.saturating_sub(self.idle_bytes.load(Ordering::Relaxed)));
     }
 
     fn stats(&'static self) -> PoolStats {
         // Taking the lock discards the parent's idle blocks in the child of a fork.
         drop(self.lock());
         let read = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        let other_idle = self.other_cache.idle();
         PoolStats {
-            idle_bytes: read(&self.idle_bytes),
-            idle_blocks: read(&self.idle_blocks),
+            idle_bytes: read(&self.idle_bytes) + other_idle.bytes,
+            idle_blocks: read(&self.idle_blocks) + other_idle.blocks,
+            other_idle,
             used_bytes: read(&self.used_bytes),
             used_blocks: read(&self.used_blocks),
             pinned_bytes: read(&self.pinned_bytes),

@@ -9,6 +9,7 @@
 //! - The default limit is an eighth of the memory of the machine or of its container; [`set_limit`] changes it.
 //! - If the system refuses memory for a block, the pool unmaps the idle ones and tries again before it fails.
 //! - If a very large block is freed while memory is short, it and all idle blocks are unmapped.
+//! - Idle memory of another cache, which registers itself, counts towards the same limit ([`OtherCache`]).
 //!
 //! # Implementation
 //!
@@ -36,12 +37,15 @@
 //! - Blocks that are much larger than the request: they would be missing where they are needed.
 
 mod block_pool;
+mod other_cache;
 mod pages;
 mod parse_bytes;
 mod system_memory;
 
 pub use block_pool::{
-    BlockUse, PoolBlock, PoolStats, Unpin, has_idle, may_pin, release_idle, set_limit, stats,
+    BlockUse, PoolBlock, PoolStats, Unpin, count_request, has_idle, limit_for, make_room, may_pin,
+    register_other_cache, release_idle, set_limit, stats,
 };
+pub use other_cache::{IdleTotals, OtherCache};
 pub(crate) use pages::time_first_touch;
 pub use parse_bytes::parse_bytes;

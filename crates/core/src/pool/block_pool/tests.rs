@@ -228,3 +228,35 @@ fn memory_is_short_when_little_is_left() {
     assert!(is_short(Some(0), 1 << 30) && is_short(Some((1 << 26) - 1), 1 << 30));
     assert!(!is_short(Some(1 << 26), 1 << 30) && !is_short(None, 1 << 30) && !is_short(Some(0), 0));
 }
+
+/// The idle bytes of a cache beside a pool, for the test below.
+static OTHER_IDLE: AtomicUsize = AtomicUsize::new(0);
+
+fn other_idle() -> IdleTotals {
+    let bytes = OTHER_IDLE.load(Ordering::Relaxed);
+    IdleTotals { bytes, blocks: usize::from(bytes > 0) }
+}
+
+fn evict_other_to(limit: usize) -> usize {
+    let before = OTHER_IDLE.load(Ordering::Relaxed);
+    OTHER_IDLE.store(before.min(limit), Ordering::Relaxed);
+    before.saturating_sub(limit)
+}
+
+#[test]
+fn another_cache_shares_the_limit() {
+    let pool = pool!(4 * HUGE_PAGE_BYTES);
+    pool.other_cache.set(&OtherCache { idle: other_idle, evict_to: evict_other_to });
+    let blocks = [1, 2].map(|pages| pool.block(pages * HUGE_PAGE_BYTES).unwrap());
+    OTHER_IDLE.store(3 * HUGE_PAGE_BYTES, Ordering::Relaxed);
+    assert_eq!((idle(pool), pool.stats().other_idle), ((1, 3), other_idle()));
+    // Blocks that become idle displace the memory of the other cache.
+    drop(blocks);
+    assert_eq!((idle(pool), other_idle().bytes), ((3, 4), HUGE_PAGE_BYTES));
+    // A lower limit affects both.
+    pool.set_limit(2 * HUGE_PAGE_BYTES);
+    assert_eq!((idle(pool), other_idle().bytes), ((1, 2), 0));
+    OTHER_IDLE.store(HUGE_PAGE_BYTES, Ordering::Relaxed);
+    assert_eq!(pool.evict_all(), 3 * HUGE_PAGE_BYTES);
+    assert_eq!((idle(pool), other_idle()), ((0, 0), IdleTotals::default()));
+}
