@@ -1,8 +1,9 @@
 //! Counts of what this crate holds in this process.
 
 use crate::lease::Lease;
-use crate::memory::registry;
+use crate::memory::{idle_arenas, registry};
 use crate::producer::server;
+use tensorferry_core::pool::IdleTotals;
 
 /// What this crate holds in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +14,12 @@ pub struct ShareCounts {
     pub granted_leases: usize,
     /// Leases that this process holds on publications of others.
     pub held_leases: usize,
-    /// Mapped arenas.
+    /// Mapped arenas, without idle ones.
     pub arenas: usize,
-    /// Bytes of the mapped arenas, resident or not.
+    /// Bytes of these arenas, resident or not.
     pub bytes: usize,
+    /// Arenas without tensors that are kept for later, and their bytes.
+    pub idle: IdleTotals,
     /// Open descriptors, except those in flight to a consumer and those of GPU memory.
     pub descriptors: usize,
     /// GPU memory and events.
@@ -27,13 +30,15 @@ pub struct ShareCounts {
 pub fn counts() -> ShareCounts {
     let server = server::lock().counts();
     let (held_leases, arenas) = (Lease::count(), registry::arena_count());
+    let idle = idle_arenas::totals();
     ShareCounts {
         publications: server.publications,
         granted_leases: server.granted_leases,
         held_leases,
         arenas,
         bytes: registry::mapped_bytes(),
-        descriptors: server.descriptors + held_leases + arenas,
+        idle,
+        descriptors: server.descriptors + held_leases + arenas + idle.blocks,
         gpu: tensorferry_cuda::ipc::counts(),
     }
 }

@@ -5,7 +5,7 @@
 //! them on both sides afterwards.
 //!
 //! The child keeps its tensors, and abandons everything else to the parent: the server with its socket, publications
-//! and connections, and the arena in which the allocator was placing blocks.
+//! and connections, the arena in which the allocator was placing blocks, and idle arenas.
 
 use crate::fork_count;
 use crate::libc_calls;
@@ -55,6 +55,7 @@ extern "C" fn after_in_child() {
     fork_count::increment();
     let Some((mut server, mut registry)) = take_guards() else { return };
     let current = registry.block_allocator.retire();
+    let idle = registry.idle_arenas.evict_to(0);
     let mut abandoned = server.abandon();
     drop(registry);
     drop(server);
@@ -66,5 +67,5 @@ extern "C" fn after_in_child() {
         }
     }
     // Dropping arenas locks the registry.
-    drop((current, abandoned));
+    drop((current, idle, abandoned));
 }

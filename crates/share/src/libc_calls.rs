@@ -2,7 +2,7 @@
 //!
 //! - Credentials of a peer: rustix reads the process id into a `NonZeroI32`, and the kernel reports 0 for a process of
 //!   another pid namespace.
-//! - Locks of open file descriptions: rustix has the locks of a process, which end when any descriptor is closed.
+//! - File leases, which tell whether a file is open elsewhere: rustix lacks them.
 //! - Handlers of forks and of the end of the process, and the signal mask of a thread: they belong to the C library,
 //!   and rustix wraps system calls.
 
@@ -31,27 +31,31 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred
     if status == 0 { Ok(peer) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A lock of this kind on the whole file: a length of zero extends to its end.
-fn whole_file_lock(kind: i32) -> libc::flock {
-    libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 }
-}
+/// `F_SETSIG` of Linux, which the libc crate lacks for most targets.
+const F_SETSIG: libc::c_int = 10;
 
-/// Takes a shared lock for the open file description, without waiting.
-pub(crate) fn lock_shared(descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    let lock = whole_file_lock(libc::F_RDLCK);
-    // SAFETY: `F_OFD_SETLK` requires a pointer to a `flock`, which it reads. `lock` is one, and a local of this
-    // function.
-    let status = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Whether another open file description holds a lock.
-pub(crate) fn is_locked_elsewhere(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut lock = whole_file_lock(libc::F_WRLCK);
-    // SAFETY: `F_OFD_GETLK` requires a pointer to a `flock`, which it reads and writes. `lock` is one, mutable, and a
-    // local of this function.
-    let status = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-    if status == 0 { Ok(i32::from(lock.l_type) != libc::F_UNLCK) } else { Err(io::Error::last_os_error()) }
+/// Whether any other open file description of the file exists: a descriptor of any process, one in flight over a socket,
+/// or a mapping whose descriptor was closed. The descriptor must have been opened by path, as `system::reopen` does.
+///
+/// The kernel grants a write lease (`F_SETLEASE`) only if there is none. The lease is returned at once: somebody who
+/// opens the file while it is held waits, and this process receives a signal. `SIGURG` is ignored by default, while
+/// the default `SIGIO` would end the process.
+///
+/// # Errors
+/// The system has no leases, or the file belongs to another user.
+pub(crate) fn is_open_elsewhere(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
+    let call = |command: libc::c_int, argument: libc::c_int| {
+        // SAFETY: `fcntl` requires an argument of the type that the command takes: both commands below take an integer. The
+        // descriptor is open while it is borrowed.
+        let status = unsafe { libc::fcntl(descriptor.as_raw_fd(), command, argument) };
+        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    call(F_SETSIG, libc::SIGURG)?;
+    match call(libc::F_SETLEASE, libc::F_WRLCK) {
+        Ok(()) => call(libc::F_SETLEASE, libc::F_UNLCK).map(|()| false),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Blocks all signals of the thread that creates it, until it is dropped. Threads that are started meanwhile inherit
@@ -105,8 +109,10 @@ pub(crate) fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_ch
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system;
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use tensorferry_core::Access;
 
     /// The blocked signals of this thread, one bit each.
     fn blocked_signals() -> u64 {
@@ -138,17 +144,25 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_other_descriptions_are_seen() {
-        let open = || std::fs::File::open("/proc/self/exe").unwrap();
-        let (left, right) = (open(), open());
-        assert!(!is_locked_elsewhere(left.as_fd()).unwrap());
-        lock_shared(right.as_fd()).unwrap();
-        assert!(is_locked_elsewhere(left.as_fd()).unwrap());
-        // The lock belongs to the description: its own descriptors do not see it, nor does closing another one end it.
-        assert!(!is_locked_elsewhere(right.as_fd()).unwrap());
-        drop(open());
-        assert!(is_locked_elsewhere(left.as_fd()).unwrap());
-        drop(right);
-        assert!(!is_locked_elsewhere(left.as_fd()).unwrap());
+    fn other_descriptions_and_their_mappings_are_seen() {
+        let memfd = rustix::fs::memfd_create(c"test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&memfd, 4096).unwrap();
+        let own = system::reopen(memfd.as_fd(), Access::ReadWrite).unwrap();
+        drop(memfd);
+        let own_map = memmap2::MmapOptions::new().map_raw(&own).unwrap();
+        let duplicate = own.try_clone().unwrap();
+        assert!(!is_open_elsewhere(own.as_fd()).unwrap());
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let other = system::reopen(own.as_fd(), access).unwrap();
+            assert!(is_open_elsewhere(own.as_fd()).unwrap());
+            let map = memmap2::MmapOptions::new().map_raw_read_only(&other).unwrap();
+            drop(other);
+            assert!(is_open_elsewhere(own.as_fd()).unwrap());
+            drop(map);
+            assert!(!is_open_elsewhere(own.as_fd()).unwrap());
+        }
+        let (pipe, _writer) = io::pipe().unwrap();
+        assert!(is_open_elsewhere(pipe.as_fd()).is_err());
+        drop((own_map, duplicate));
     }
 }

@@ -1,4 +1,4 @@
-//! Wrappers of system calls: process identity, random bytes, file information and file locks.
+//! Wrappers of system calls: process identity, random bytes, file information and who has a file open.
 
 use crate::errors::system_error;
 use crate::libc_calls;
@@ -89,7 +89,7 @@ pub(crate) fn descriptor_limit() -> Option<u64> {
     rustix::process::getrlimit(Resource::Nofile).current
 }
 
-/// Opens the same file again: a descriptor with an access mode and locks of its own.
+/// Opens the same file again: an open file description of its own, with this access mode.
 pub(crate) fn reopen(descriptor: BorrowedFd<'_>, access: Access) -> Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     let mode = match access {
@@ -120,17 +120,10 @@ pub(crate) fn file_info(descriptor: &OwnedFd) -> Result<FileInfo> {
     })
 }
 
-/// Takes a shared lock that says that the memory is in use. The lock ends when the descriptor is closed in every
-/// process.
-///
-/// A system without such locks is not an error: leases are what counts, and the lock only covers what they miss.
-pub(crate) fn lock_shared(descriptor: &OwnedFd) {
-    let _ = libc_calls::lock_shared(descriptor.as_fd());
-}
-
-/// Whether another open file description holds a lock, or the system does not tell.
-pub(crate) fn is_locked_elsewhere(descriptor: &OwnedFd) -> bool {
-    libc_calls::is_locked_elsewhere(descriptor.as_fd()).unwrap_or(true)
+/// Whether another open file description of the file exists, in any process; `None` if the system does not tell. The
+/// descriptor must come from [`reopen`].
+pub(crate) fn is_open_elsewhere(descriptor: &OwnedFd) -> Option<bool> {
+    libc_calls::is_open_elsewhere(descriptor.as_fd()).ok()
 }
 
 #[cfg(test)]

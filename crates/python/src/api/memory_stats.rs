@@ -21,13 +21,15 @@ pub(crate) struct MemoryStats {
     used_bytes: usize,
     /// The number of large blocks in use.
     used_blocks: usize,
-    /// Bytes of idle large blocks, which are kept for later results.
+    /// Bytes of idle large blocks, which are kept for later results, idle shared memory included.
     idle_bytes: usize,
-    /// The number of idle large blocks.
+    /// The number of idle large blocks, those of shared memory included.
     idle_blocks: usize,
+    /// Bytes of idle shared memory, which is kept for later publications.
+    idle_shared_bytes: usize,
     /// Bytes of large blocks that are pinned for GPUs, in use or idle.
     pinned_bytes: usize,
-    /// Bytes of mapped shared memory, created here or attached. Pages that were never touched use no memory.
+    /// Bytes of mapped shared memory that is not idle, created here or attached. Pages that were never touched use no memory.
     shared_bytes: usize,
     /// The limit of idle bytes, and of pinned bytes.
     limit_bytes: usize,
@@ -77,6 +79,10 @@ impl MemoryStats {
                 "idle",
                 format!("{idle}, of at most {}; empty_cache() frees it", format_bytes(self.limit_bytes)),
             ),
+            (
+                "idle and shared",
+                format!("{} of the idle ones, for publish", format_bytes(self.idle_shared_bytes)),
+            ),
             ("pinned", format!("{} of these, for GPUs", format_bytes(self.pinned_bytes))),
             ("shared", format!("{} mapped with other processes", format_bytes(self.shared_bytes))),
             ("reuse", format!("{hits} of {} got an idle block", count_noun(results, "large result"))),
@@ -87,6 +93,7 @@ impl MemoryStats {
 /// Returns how much host memory tensorferry holds: large blocks in use by results, and idle blocks kept for later results.
 ///
 /// Large results (from some MiB on) come from a pool, because the first access to new memory of the system is slow.
+/// Large shared memory is kept for later publications in the same way, within the same limit, once no other process has it.
 /// `empty_cache` frees the idle blocks. The environment variable TENSORFERRY_POOL sets the limit of idle bytes ("512M"; "0"
 /// keeps none). The default is an eighth of the machine's or container's memory.
 ///
@@ -105,6 +112,7 @@ pub(crate) fn memory_stats() -> MemoryStats {
         used_blocks: now.used_blocks,
         idle_bytes: now.idle_bytes,
         idle_blocks: now.idle_blocks,
+        idle_shared_bytes: now.other_idle.bytes,
         pinned_bytes: now.pinned_bytes,
         shared_bytes: tensorferry_share::counts().bytes,
         limit_bytes: now.limit,
@@ -116,7 +124,7 @@ pub(crate) fn memory_stats() -> MemoryStats {
 /// Frees the idle memory that tensorferry keeps for later results, and shared memory that holds no tensor.
 ///
 /// Returns:
-///     The number of bytes freed, without shared memory.
+///     The number of bytes freed, idle shared memory included.
 ///
 /// Example:
 ///     >>> freed = ferry.empty_cache()
@@ -126,8 +134,8 @@ pub(crate) fn memory_stats() -> MemoryStats {
 pub(crate) fn empty_cache(py: Python<'_>) -> usize {
     owner::drop_deferred(py);
     py.detach(|| {
-        tensorferry_share::release_idle();
+        let shared_bytes = tensorferry_share::release_idle();
         tensorferry_cuda::ipc::release_idle();
-        pool::release_idle()
+        shared_bytes + pool::release_idle()
     })
 }

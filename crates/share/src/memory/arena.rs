@@ -21,26 +21,46 @@
 //! still use: the child allocates from a new arena, and the parent does not reuse an arena that existed at the fork
 //! ([`super::block_allocator`]).
 
+use super::idle_arenas::{self, IdleArena};
 use super::mapping::Mapping;
 use crate::fork_count;
-use crate::system::{self, FileId};
+use crate::system::FileId;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tensorferry_core::Access;
 
 /// Shared memory that is mapped here, created by this process or attached from another.
 ///
-/// Every arena is in the registry while it lives; dropping it removes it from there and unmaps the memory.
+/// Every arena is in the registry while it lives. Dropping it removes it from there, and unmaps the memory or keeps it for
+/// another arena ([`super::idle_arenas`]).
 #[derive(Debug)]
 pub struct Arena {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     is_own: bool,
+    is_recyclable: bool,
+    /// The number of forks when the mapping was made.
     fork_count: usize,
+    /// Whether a consumer ever received a descriptor.
+    was_delivered: AtomicBool,
+    /// Whether a consumer received the description of this arena, so that nothing tells whether it still has it.
+    has_sent_description: AtomicBool,
 }
 
 impl Arena {
-    pub(super) fn from_mapping(mapping: Mapping, is_own: bool) -> Arc<Self> {
-        Arc::new(Self { mapping, is_own, fork_count: fork_count::get() })
+    /// An arena that is unmapped when it is dropped. `fork_count` was read before the mapping was made.
+    pub(super) fn from_mapping(mapping: Mapping, is_own: bool, fork_count: usize) -> Arc<Self> {
+        Arc::new(Self::new_undelivered(Arc::new(mapping), is_own, false, fork_count))
+    }
+
+    /// An arena of this process that may be recycled when it is dropped. `fork_count` as in [`Arena::from_mapping`].
+    pub(super) fn recyclable(mapping: Arc<Mapping>, fork_count: usize) -> Arc<Self> {
+        Arc::new(Self::new_undelivered(mapping, true, true, fork_count))
+    }
+
+    fn new_undelivered(mapping: Arc<Mapping>, is_own: bool, is_recyclable: bool, fork_count: usize) -> Self {
+        let (was_delivered, has_sent_description) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { mapping, is_own, is_recyclable, fork_count, was_delivered, has_sent_description }
     }
 
     /// The address of the first byte. It may be written only if [`Arena::access`] permits it.
@@ -72,8 +92,27 @@ impl Arena {
         self.mapping.file_id()
     }
 
+    /// Records that a consumer receives a descriptor: one that was opened for it, or the descriptor of this arena.
+    pub(crate) fn record_delivery(&self, sends_own_description: bool) {
+        self.was_delivered.store(true, Ordering::Relaxed);
+        if sends_own_description {
+            self.has_sent_description.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Whether another process may be using it: one that attached it, with or without a lease, or the child of a fork.
     pub(crate) fn may_be_used_elsewhere(&self) -> bool {
-        self.fork_count != fork_count::get() || system::is_locked_elsewhere(self.mapping.descriptor())
+        let was_delivered = self.was_delivered.load(Ordering::Relaxed);
+        self.has_sent_description.load(Ordering::Relaxed)
+            || idle_arenas::may_be_used_elsewhere(&self.mapping, self.fork_count, was_delivered)
+    }
+
+    /// The memory, to be kept for another arena; `None` if it cannot be recycled. The caller is dropping the arena.
+    pub(super) fn to_idle(&self) -> Option<IdleArena> {
+        let is_private = self.is_recyclable
+            && self.fork_count == fork_count::get()
+            && !self.has_sent_description.load(Ordering::Relaxed);
+        let (fork_count, was_delivered) = (self.fork_count, self.was_delivered.load(Ordering::Relaxed));
+        is_private.then(|| IdleArena { mapping: self.mapping.clone(), fork_count, was_delivered })
     }
 }

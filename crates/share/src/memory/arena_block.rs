@@ -33,7 +33,7 @@ impl ArenaBlock {
     /// The system has no descriptor or no memory left.
     pub fn new(bytes: usize) -> Result<Self> {
         if bytes >= OWN_ARENA_BLOCK_BYTES {
-            return Ok(Self { arena: Arena::new(bytes)?, offset: 0, bytes });
+            return Ok(Self { arena: Arena::for_large_block(bytes)?, offset: 0, bytes });
         }
         let mut registry = registry::lock();
         let allocated = registry.block_allocator.allocate(bytes);
@@ -73,13 +73,15 @@ impl ArenaBlock {
     }
 }
 
-/// Releases the arena that is kept for small blocks, if it contains none.
-pub fn release_idle() {
+/// Releases the arena that is kept for small blocks, if it contains none, and all idle arenas. Returns the bytes of the
+/// idle ones.
+pub fn release_idle() -> usize {
     let mut registry = registry::lock();
     let is_idle = registry.block_allocator.is_idle();
     let retired = if is_idle { registry.block_allocator.retire() } else { None };
     drop(registry);
     drop(retired);
+    registry::release_idle_arenas()
 }
 
 #[cfg(test)]
@@ -129,7 +131,6 @@ mod tests {
         assert_eq!((again.arena().data() as usize, again.offset()), (address, 0));
         // Another process uses it without a lease of this one.
         let other = system::reopen(again.arena().descriptor(), Access::ReadOnly).unwrap();
-        system::lock_shared(&other);
         drop(again);
         let fresh = ArenaBlock::new(10).unwrap();
         assert_ne!(system::file_info(&other).unwrap().id, fresh.arena().file_id());

@@ -5,10 +5,10 @@
 use super::arena::Arena;
 use super::mapping::{Mapping, ReceivedMemfd};
 use super::registry;
-use crate::fork_handlers;
+use crate::{fork_count, fork_handlers};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tensorferry_core::{Access, Result};
+use tensorferry_core::{Access, Result, pool};
 
 impl Arena {
     /// Creates an arena of at least `bytes` bytes, all zeros. Pages are allocated when they are first touched.
@@ -16,8 +16,27 @@ impl Arena {
     /// # Errors
     /// The system has no descriptor or no memory left.
     pub fn new(bytes: usize) -> Result<Arc<Self>> {
-        let arena = Self::from_mapping(Mapping::create(bytes)?, true);
         fork_handlers::install();
+        let fork_count = fork_count::get();
+        Ok(registry::insert(Self::from_mapping(create_mapping(bytes)?, true, fork_count)))
+    }
+
+    /// An arena for one large block, recycled if possible: at first it contains the bytes of an earlier tensor, or zeros.
+    /// Behind `bytes` bytes there are only zeros.
+    ///
+    /// # Errors
+    /// The system has no descriptor or no memory left.
+    pub(super) fn for_large_block(bytes: usize) -> Result<Arc<Self>> {
+        fork_handlers::install();
+        let fork_count = fork_count::get();
+        // An arena that cannot be cleared is dropped.
+        let recycled = registry::take_idle(bytes).filter(|idle| idle.mapping.clear_from(bytes).is_ok());
+        pool::count_request(recycled.is_some());
+        let arena = match recycled {
+            // Not the count from above: a fork may have happened before the arena was taken.
+            Some(idle) => Self::recyclable(idle.mapping, idle.fork_count),
+            None => Self::recyclable(Arc::new(create_mapping(bytes)?), fork_count),
+        };
         Ok(registry::insert(arena))
     }
 
@@ -31,10 +50,17 @@ impl Arena {
         if let Some(known) = registry::find_file(received.file_id(), access) {
             return Ok(known);
         }
-        let arena = Self::from_mapping(received.map()?, false);
         fork_handlers::install();
-        Ok(registry::insert(arena))
+        let fork_count = fork_count::get();
+        Ok(registry::insert(Self::from_mapping(received.map()?, false, fork_count)))
     }
+}
+
+/// Creates a mapping. Idle arenas are unmapped before the call fails: they have descriptors and memory.
+fn create_mapping(bytes: usize) -> Result<Mapping> {
+    Mapping::create(bytes).or_else(|error| {
+        if registry::release_idle_arenas() > 0 { Mapping::create(bytes) } else { Err(error) }
+    })
 }
 
 #[cfg(test)]

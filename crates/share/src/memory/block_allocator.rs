@@ -2,8 +2,7 @@
 //!
 //! A dropped block leaves a gap. When all blocks of the arena are dropped, in this process and in every other,
 //! allocation starts again at its beginning, whose pages are resident by then. Another process counts as a user as
-//! long as it holds a lease. One that attached the memory through a third process, whose lease has ended, is detected
-//! by its file lock.
+//! long as it holds a lease, a descriptor or a mapping ([`Arena::may_be_used_elsewhere`]).
 
 use super::arena::Arena;
 use super::mapping::PAGE_BYTES;

@@ -7,7 +7,7 @@ use crate::errors::{protocol_error, system_error};
 use crate::hints;
 use crate::system::{self, FileId};
 use memmap2::{Advice, MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, OFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, SealFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use tensorferry_core::{Access, Error, ErrorKind, Result};
 
@@ -23,7 +23,7 @@ const REQUIRED_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// It gives out the address of the memory, and no reference to it: another process may write the memory at any time.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    // Unmapped before the descriptor, and the lock on it, are released.
+    // Unmapped before the descriptor is closed.
     map: MmapRaw,
     descriptor: OwnedFd,
     access: Access,
@@ -50,6 +50,9 @@ impl Mapping {
         rustix::fs::fcntl_add_seals(&descriptor, REQUIRED_SEALS | SealFlags::SEAL)
             .map_err(|error| system_error("cannot seal shared memory", error))?;
         let file_id = system::file_info(&descriptor)?.id;
+        // The kernel does not count the description that `memfd_create` makes, so that `is_open_elsewhere` would see a
+        // user who does not exist. Without another descriptor the memory serves as well, and is never recycled.
+        let descriptor = system::reopen(descriptor.as_fd(), Access::ReadWrite).unwrap_or(descriptor);
         Self::map(descriptor, file_id, bytes, Access::ReadWrite)
     }
 
@@ -67,6 +70,20 @@ impl Mapping {
             let _ = map.advise(Advice::HugePage);
         }
         Ok(Self { map, descriptor, access, file_id })
+    }
+
+    /// Replaces everything from `start` on by zeros, and returns those pages to the system.
+    ///
+    /// # Errors
+    /// The system call fails.
+    pub(crate) fn clear_from(&self, start: usize) -> Result<()> {
+        let bytes = self.bytes().saturating_sub(start);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.descriptor, flags, start as u64, bytes as u64)
+            .map_err(|error| system_error("cannot clear shared memory", error))
     }
 
     pub(crate) fn data(&self) -> *mut u8 {
@@ -134,9 +151,9 @@ impl<'a> ReceivedMemfd<'a> {
     }
 
     pub(crate) fn map(&self) -> Result<Mapping> {
-        // The received descriptor shares its locks with the sender's.
+        // The received one may permit more, and may be the sender's own description, which does not tell the sender that
+        // the memory is in use here.
         let descriptor = system::reopen(self.descriptor.as_fd(), self.access)?;
-        system::lock_shared(&descriptor);
         Mapping::map(descriptor, self.file_id, self.bytes, self.access)
     }
 }
@@ -176,6 +193,21 @@ mod tests {
             assert_eq!(rustix::fs::ftruncate(mapping.descriptor(), bytes), Err(Errno::PERM));
         }
         assert_eq!(Mapping::create(usize::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+
+    #[test]
+    fn memory_is_cleared_to_its_end() {
+        let mapping = Mapping::create(3 * PAGE_BYTES).unwrap();
+        let memory = File::from(mapping.descriptor().try_clone().unwrap());
+        for start in [0, 1, PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES + 100, 3 * PAGE_BYTES] {
+            memory.write_all_at(&[7; 3 * PAGE_BYTES], 0).unwrap();
+            mapping.clear_from(start).unwrap();
+            let mut bytes = [1; 3 * PAGE_BYTES];
+            let own_memory = File::open("/proc/self/mem").unwrap();
+            own_memory.read_exact_at(&mut bytes, mapping.data() as u64).unwrap();
+            assert!(bytes[..start].iter().all(|&byte| byte == 7), "{start}");
+            assert!(bytes[start..].iter().all(|&byte| byte == 0), "{start}");
+        }
     }
 
     #[test]

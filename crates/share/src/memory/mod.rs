@@ -4,6 +4,7 @@ pub(crate) mod arena;
 pub(crate) mod arena_block;
 mod arena_constructors;
 mod block_allocator;
+pub(crate) mod idle_arenas;
 mod mapping;
 pub(crate) mod registry;
 pub(crate) mod shared_memory;

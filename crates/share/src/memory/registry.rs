@@ -9,11 +9,13 @@
 
 use super::arena::Arena;
 use super::block_allocator::BlockAllocator;
+use super::idle_arenas::{self, IdleArena, IdleArenas};
 use crate::lease::{Lease, LeaseList, MIN_PRUNE_LEN};
 use crate::system::FileId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tensorferry_core::Access;
+use tensorferry_core::pool::{self, OtherCache};
 use tensorferry_cuda::ipc::{ArenaId, GpuArena};
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
@@ -22,7 +24,11 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     gpu_leases: BTreeMap::new(),
     gpu_prune_len: MIN_PRUNE_LEN,
     block_allocator: BlockAllocator::new(),
+    idle_arenas: IdleArenas::new(),
 });
+
+/// The idle arenas, for the pool whose limit they share.
+static IDLE_ARENA_CACHE: OtherCache = OtherCache { idle: idle_arenas::totals, evict_to: try_evict_to };
 
 pub(crate) struct Registry {
     /// By the address of the first byte.
@@ -34,6 +40,7 @@ pub(crate) struct Registry {
     /// The number of GPU arenas at which those without leases are removed.
     gpu_prune_len: usize,
     pub(crate) block_allocator: BlockAllocator,
+    pub(crate) idle_arenas: IdleArenas,
 }
 
 struct RegisteredArena {
@@ -83,7 +90,55 @@ impl Drop for Arena {
         if registry.addresses.get(&file) == Some(&start) {
             registry.addresses.remove(&file);
         }
+        drop(registry);
+        // Only now can nobody find the arena any more. The mapping outlives this value if it is kept.
+        if let Some(idle) = self.to_idle() {
+            keep_idle(idle);
+        }
     }
+}
+
+/// Keeps an arena for later, within the limit that idle arenas share with the pool.
+fn keep_idle(idle: IdleArena) {
+    let limit = pool::limit_for(idle.mapping.bytes());
+    if idle.mapping.bytes() > limit {
+        // The system is short of memory, or nothing may be kept.
+        if limit == 0 {
+            release_idle_arenas();
+            pool::make_room(0, 0);
+        }
+        return;
+    }
+    pool::register_other_cache(&IDLE_ARENA_CACHE);
+    let mut registry = lock();
+    let mut released = registry.idle_arenas.put(idle);
+    released.extend(registry.idle_arenas.evict_to(limit));
+    drop(registry);
+    drop(released);
+    pool::make_room(idle_arenas::totals().bytes, limit);
+}
+
+/// Takes an idle arena for at least `bytes` bytes that no other process uses.
+pub(super) fn take_idle(bytes: usize) -> Option<IdleArena> {
+    lock().idle_arenas.take(bytes)
+}
+
+/// Unmaps all idle arenas; returns their bytes.
+pub(crate) fn release_idle_arenas() -> usize {
+    let released = lock().idle_arenas.evict_to(0);
+    total_bytes(&released)
+}
+
+/// Unmaps idle arenas for the pool. It must not wait: the pool may be used on any thread, and around a fork.
+fn try_evict_to(limit: usize) -> usize {
+    let Ok(mut registry) = REGISTRY.try_lock() else { return 0 };
+    let released = registry.idle_arenas.evict_to(limit);
+    drop(registry);
+    total_bytes(&released)
+}
+
+fn total_bytes(arenas: &[IdleArena]) -> usize {
+    arenas.iter().map(|idle| idle.mapping.bytes()).sum()
 }
 
 /// The arena that maps a file with this access.

@@ -22,6 +22,10 @@ const MAX_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// thread writes would occupy the thread until a long reply is complete.
 const MAX_BYTES_PER_STEP: usize = 512 << 10;
 
+/// Memories of a writable delivery that are reopened for its consumer. With more of them, the descriptors of this process
+/// are sent: its limit on descriptors may be low.
+const MAX_REOPENED_WRITABLE: usize = 64;
+
 enum OutgoingReply {
     Rejection(Vec<u8>),
     Delivery { grant: LeaseGrant, descriptors: Vec<OutgoingDescriptor> },
@@ -175,23 +179,37 @@ impl ReplySender {
     }
 }
 
-/// Collects the descriptors of a delivery. Read-only host memory is reopened as read-only for this consumer;
-/// read-only GPU memory is mapped as such by the consumer.
+/// Collects the descriptors of a delivery. Host memory is reopened for this consumer: the description of a read-only one
+/// permits reading only, and every one tells this process for how long the memory is in use
+/// ([`crate::memory::idle_arenas`]). Read-only GPU memory is mapped as such by the consumer.
 fn prepare_delivery(grant: LeaseGrant) -> Result<OutgoingReply, Rejection> {
     let mut descriptors = Vec::new();
-    for (index, memory) in grant.published().memories.iter().enumerate() {
+    let published = grant.published();
+    let may_reopen = published.memories.len() <= MAX_REOPENED_WRITABLE;
+    for (index, memory) in published.memories.iter().enumerate() {
         match memory {
-            SharedMemory::Host(arena) if grant.published().access == Access::ReadOnly => {
+            SharedMemory::Host(arena) if published.access == Access::ReadOnly => {
                 let opened = system::reopen(arena.descriptor(), Access::ReadOnly).map_err(|error| {
                     rejection::no_descriptor(error.errno())
                         .unwrap_or_else(|| (RejectReason::Failed, error.fact().to_owned()))
                 })?;
-                // The descriptor may be in flight for longer than this process holds the memory, or lives.
-                system::lock_shared(&opened);
+                arena.record_delivery(false);
                 descriptors.push(OutgoingDescriptor::Reopened(opened));
             }
+            SharedMemory::Host(arena) => {
+                let opened = if may_reopen {
+                    system::reopen(arena.descriptor(), Access::ReadWrite).ok()
+                } else {
+                    None
+                };
+                arena.record_delivery(opened.is_none());
+                descriptors
+                    .push(opened.map_or(OutgoingDescriptor::Memory(index), OutgoingDescriptor::Reopened));
+            }
             // Legacy GPU memory has no descriptor.
-            _ => descriptors.extend(descriptor_of(memory).map(|_| OutgoingDescriptor::Memory(index))),
+            SharedMemory::Gpu(_) => {
+                descriptors.extend(descriptor_of(memory).map(|_| OutgoingDescriptor::Memory(index)))
+            }
         }
     }
     Ok(OutgoingReply::Delivery { grant, descriptors })

@@ -1,4 +1,4 @@
-//! Sharing host memory between processes: delivery, leases, forks, limits, malicious peers and killed processes.
+//! Sharing host memory between processes: delivery, leases, recycling, forks, limits, malicious peers and killed processes.
 //!
 //! The peers are this program again; an environment variable makes them execute commands (`peer_commands`).
 
@@ -19,6 +19,7 @@ mod peer_process;
 mod random_kills;
 #[path = "../support/raw_calls.rs"]
 mod raw_calls;
+mod recycling;
 mod resource_limits;
 mod tickets;
 

@@ -185,7 +185,7 @@ fn another_user_is_rejected() {
 }
 
 /// The first descriptor of the reply to a request.
-fn receive_descriptor(ticket: &Ticket) -> OwnedFd {
+pub(crate) fn receive_descriptor(ticket: &Ticket) -> OwnedFd {
     let mut stream = UnixStream::connect(ticket.path()).unwrap();
     stream.write_all(&encoded_request(ticket)).unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

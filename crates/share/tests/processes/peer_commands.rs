@@ -1,11 +1,14 @@
 //! The commands that a peer process executes.
 
 use crate::common::{arena_of, attach_ticket, publish_bytes, read, tensor_in};
+use crate::malicious_consumers::receive_descriptor;
 use crate::peer_process::{self, PeerProcess};
-use crate::raw_calls::{ChildEnd, drop_privileges, fork, wait, write_bytes};
+use crate::raw_calls::{ChildEnd, drop_privileges, fork, read_bytes, wait, write_bytes};
+use memmap2::{MmapOptions, MmapRaw};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tensorferry_core::Access;
@@ -28,6 +31,8 @@ struct Peer {
     publications: Vec<Publication>,
     tensors: Vec<AttachedTensor>,
     files: Vec<File>,
+    retained_mapping: Option<MmapRaw>,
+    retained_descriptor: Option<OwnedFd>,
 }
 
 /// Executes commands and exits, if this process is a peer.
@@ -87,6 +92,32 @@ impl Peer {
                 self.tensors.clear();
                 "ok".into()
             }
+            ["attach-large", text] => {
+                let attached = attach_ticket(&Ticket::from_text(text).unwrap()).unwrap();
+                let ends = attached.tensors.iter().flat_map(|tensor| {
+                    let (arena, offset) = arena_of(tensor);
+                    let last = offset + tensor.layout().bytes() - 1;
+                    [read_bytes(arena, offset, 1), read_bytes(arena, last, 1)].concat()
+                });
+                let ends = String::from_utf8(ends.collect()).unwrap();
+                self.tensors.extend(attached.tensors);
+                ends
+            }
+            // As a consumer that closes the connection, and does not use this crate.
+            ["keep-mapping", text] => {
+                let descriptor = receive_descriptor(&Ticket::from_text(text).unwrap());
+                self.retained_mapping = Some(MmapOptions::new().map_raw_read_only(&descriptor).unwrap());
+                self.read_retained()
+            }
+            ["keep-descriptor", text] => {
+                self.retained_descriptor = Some(receive_descriptor(&Ticket::from_text(text).unwrap()));
+                self.read_retained()
+            }
+            ["read-kept"] => self.read_retained(),
+            ["drop-kept"] => {
+                (self.retained_mapping, self.retained_descriptor) = (None, None);
+                "ok".into()
+            }
             ["publish-large", count] => {
                 // Each has an arena of its own, whose pages are not touched.
                 let large = |_| tensor_in(&ArenaBlock::new(16 << 20).unwrap(), 16 << 20);
@@ -130,6 +161,25 @@ impl Peer {
         let text = publication.ticket().to_text();
         self.publications.push(publication);
         text
+    }
+
+    /// The first and the last byte of what is kept.
+    fn read_retained(&self) -> String {
+        let (memory, start, bytes) = match (&self.retained_mapping, &self.retained_descriptor) {
+            (Some(mapping), _) => {
+                (File::open("/proc/self/mem").unwrap(), mapping.as_ptr() as u64, mapping.len() as u64)
+            }
+            (None, Some(descriptor)) => {
+                let file = File::from(descriptor.try_clone().unwrap());
+                let bytes = file.metadata().unwrap().len();
+                (file, 0, bytes)
+            }
+            (None, None) => panic!("nothing is kept"),
+        };
+        let mut ends = [0; 2];
+        memory.read_exact_at(&mut ends[..1], start).unwrap();
+        memory.read_exact_at(&mut ends[1..], start + bytes - 1).unwrap();
+        String::from_utf8(ends.to_vec()).unwrap()
     }
 
     fn contents(&self) -> String {
