@@ -11,6 +11,8 @@ from pathlib import Path
 
 from support.subprocesses import HANG_SECONDS
 
+import tensorferry as ferry
+
 
 def descriptors() -> int:
     """Open descriptors, but for the one that is needed to count them."""
@@ -42,8 +44,9 @@ def shared_files() -> set[str]:
 
 
 def held() -> tuple[int, int]:
-    """Descriptors and mappings of this process, once all that is garbage is gone."""
+    """Descriptors and mappings of this process, once all that is garbage or idle is gone."""
     gc.collect()
+    ferry.empty_cache()
     return descriptors(), mappings()
 
 

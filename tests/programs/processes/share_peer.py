@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import os
 import pickle
 import resource
@@ -54,6 +55,30 @@ def attach_for_good(ticket: Claim) -> None:
     """Attaches a ticket again and again, until the process is killed."""
     while True:
         ferry.attach(ticket)
+
+
+def map_memory_of(ticket: Claim) -> None:
+    """Maps the memory of a ticket without tensorferry, and drops the tensor and its lease."""
+    before = set(os.listdir("/proc/self/fd"))
+    got = ferry.attach(ticket)
+    for name in set(os.listdir("/proc/self/fd")) - before:
+        path = Path("/proc/self/fd", name)
+        if path.exists() and "memfd:tensorferry" in str(path.readlink()):
+            with path.open("rb") as file:
+                kept["map"] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    assert np.frombuffer(kept["map"], "float32")[0] == got[0]
+    del got
+
+
+def mapped_values(count: int) -> list[float]:
+    """The first and the last of so many values in the memory that was mapped."""
+    values = np.frombuffer(kept["map"], "float32", count)
+    return [float(values[0]), float(values[-1])]
+
+
+def unmap_memory() -> None:
+    """Ends the mapping."""
+    kept.pop("map").close()
 
 
 def visit(ticket: Claim, framework: str = "numpy", *, count: int = 1, **options: Any) -> None:
@@ -326,7 +351,7 @@ def releases_all(before: tuple[int, int]) -> bool:
 
 def releases_mappings() -> bool:
     """Whether all shared memory of this process becomes unmapped."""
-    return soon(lambda: mappings() == 0)
+    return soon(lambda: held()[1] == 0)
 
 
 def limit_descriptors(count: int, most: int = 4096) -> None:
