@@ -13,13 +13,17 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
 import process_methods
 from process_methods import Method, values
 from table import Section, verdict
 
+import tensorferry as ferry
 from tensorferry._tools.bench.measure import round_order
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+# How much faster recycled shared memory has to be than new one.
+MIN_PUBLISH_SPEEDUP = 4.0
 # Transfers by one method before the next method has its turn.
 IN_A_ROW = 4
 
@@ -127,6 +131,41 @@ def row(job: str, found: dict[str, tuple[float, ...]], limit: float | None) -> d
     }
 
 
+def publish_repeatedly(size: int, rounds: int) -> dict[str, Any]:
+    """A row for `publish` of ordinary memory again and again: shared memory of the publication
+    before, against new shared memory, which every publication had to take at first."""
+    source = process_methods.filled(np.empty(size // 4, "float32"), size)
+    figures: dict[str, list[float]] = {"recycled": [], "new": []}
+
+    def publish(kind: str) -> None:
+        start = time.perf_counter()
+        ticket = ferry.publish(source)
+        figures[kind].append(time.perf_counter() - start)
+        result = ferry.attach(ticket, "numpy")
+        if result[0] != source[0] or result[-1] != source[-1]:
+            raise AssertionError("another tensor")
+        del result
+        while ticket.leases:
+            time.sleep(0)
+        ticket.withdraw()
+
+    for _ in range(rounds):
+        ferry.empty_cache()
+        publish("new")
+        publish("recycled")
+    recycled, new = (statistics.median(figures[kind]) for kind in ("recycled", "new"))
+    allowed = new / MIN_PUBLISH_SPEEDUP
+    return {
+        "job": f"publishing {size // MIB} MiB of ordinary memory again",
+        "publish us": recycled * 1e6,
+        "ours us": recycled * 1e6,
+        "limit us": allowed * 1e6,
+        "x best": new / recycled,
+        "verdict": verdict(recycled <= allowed),
+        "new memory us": new * 1e6,
+    }
+
+
 def section(title: str, peers: list[str]) -> Section:
     columns = {"job": "", "publish us": ",.0f", "attach us": ",.0f", "ours us": ",.0f"}
     columns |= {"limit us": ",.0f", "verdict": "", "x best": ",.1f"}
@@ -144,6 +183,12 @@ def run(quick: bool) -> dict[str, Any]:
         result.rows.append(row(f"one tensor of {title}", found, 100e-6))
     found = measure(["ours", "torch queue", "pickle"], 64 * KIB, 1000, 3)
     result.rows.append(row("a dict of 1,000 tensors of 64 KiB", found, 10e-3))
+    result.columns["new memory us"] = ",.0f"
+    result.rows.append(publish_repeatedly(64 * MIB if quick else 256 * MIB, 9))
+    result.notes.append(
+        "`new memory`: `publish` of ordinary memory after `ferry.empty_cache()`; ours is the one "
+        "after it, in the shared memory that a consumer had attached and let go."
+    )
     result.notes.append(
         "`shared_memory`: a NumPy array over multiprocessing.shared_memory, already there; "
         "`torch queue`: what torch.multiprocessing does with a tensor in shared memory, already "
