@@ -52,7 +52,7 @@ from tensorferry.files import inspect, load, load_raw, save
 from tensorferry.functions.decorators import agnostic, via
 
 if TYPE_CHECKING:
-    from tensorferry import arrow, pickling, sparse, tf1
+    from tensorferry import arrow, dask, pickling, sparse, tf1
     from tensorferry.jobs import CancelledError, Job
 
 __all__ = [
@@ -84,6 +84,7 @@ __all__ = [
     "array_namespace",
     "arrow",
     "attach",
+    "dask",
     "empty_aligned",
     "empty_cache",
     "empty_shared",
@@ -111,6 +112,7 @@ _LAZY = {
     "CancelledError": "tensorferry.jobs",
     "Job": "tensorferry.jobs",
     "arrow": "tensorferry.arrow",
+    "dask": "tensorferry.dask",
     "pickling": "tensorferry.pickling",
     "sparse": "tensorferry.sparse",
     "tf1": "tensorferry.tf1",

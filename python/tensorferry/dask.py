@@ -26,20 +26,19 @@ import pickle
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorferry import pickling
 from tensorferry._native import FerryError, FrameworkNotFoundError
-
-if TYPE_CHECKING:
-    from distributed import Worker
 
 __all__ = ["TensorPlugin"]
 
 _logger = logging.getLogger(__name__)
 
-#: The protocol of pickle that has out-of-band buffers.
-_OUT_OF_BAND_PROTOCOL = 5
+#: The protocol of pickles, whatever the connection demands. The scheduler demands 4 of connections
+#: to itself, "the common denominator" of old Pythons, and passes data on without reading them; the
+#: graphs of tasks, which it reads, reach it with the highest protocol anyway.
+_PROTOCOL = 5
 
 
 class TensorPlugin:
@@ -78,7 +77,7 @@ class TensorPlugin:
     def __init__(self) -> None:
         register()
 
-    def setup(self, worker: Worker) -> None:
+    def setup(self, worker: Any) -> None:
         """Dask calls this in each worker."""
         register()
 
@@ -128,7 +127,7 @@ def _import_distributed() -> Any:
         import distributed
         import distributed.protocol
     except ModuleNotFoundError as error:
-        if error.name != "distributed":
+        if (error.name or "").partition(".")[0] != "distributed":
             raise
         raise FrameworkNotFoundError(
             'distributed is not installed\nhint: pip install "tensorferry[dask]"'
@@ -141,20 +140,17 @@ def _import_distributed() -> Any:
 
 def _dump_pickle(x: Any, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
     """The counterpart of distributed's `pickle_loads`: a header, the pickle and its buffers."""
-    from distributed.protocol.serialize import pickle_dumps
-
-    protocol = (context or {}).get("pickle-protocol") or pickle.HIGHEST_PROTOCOL
-    if protocol < _OUT_OF_BAND_PROTOCOL:
-        return pickle_dumps(x, context=context)  # type: ignore[no-any-return]
     try:
         data, buffers = pickling.dumps(_with_gradient(x))
         if _needs_cloudpickle(x, data):
             data, buffers = _dump_cloudpickle(x)
     except Exception as error:
+        from distributed.protocol.serialize import pickle_dumps
+
         if isinstance(error, FerryError):
             _logger.warning("the framework's own pickle is sent instead: %s", error)
         # What pickle cannot reduce, distributed tries in two more ways, and then says why not.
-        return pickle_dumps(x, context=context)  # type: ignore[no-any-return]
+        return pickle_dumps(x, context={"pickle-protocol": _PROTOCOL})  # type: ignore[no-any-return]
     views = [buffer.raw() for buffer in buffers]
     header = {"serializer": "pickle", "writeable": tuple(not view.readonly for view in views)}
     return header, [data, *views]
@@ -176,7 +172,7 @@ def _dump_cloudpickle(x: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
     import cloudpickle
 
     buffers: list[pickle.PickleBuffer] = []
-    data = cloudpickle.dumps(x, protocol=_OUT_OF_BAND_PROTOCOL, buffer_callback=buffers.append)
+    data = cloudpickle.dumps(x, protocol=_PROTOCOL, buffer_callback=buffers.append)
     return data, buffers
 
 
@@ -246,8 +242,10 @@ def _serialize_numpy(x: Any, context: dict[str, Any] | None = None) -> Any:
 
 
 def _replace(serialize: Any, theirs: Any, ours: Any) -> None:
-    """Replaces a function for the types that it was registered for, and for the subclasses that
-    have been looked up already and are kept in the same table."""
+    """Replaces a function for every type that it is registered for.
+
+    The table also holds the subclasses that have been looked up before.
+    """
     for kind, function in list(serialize._lookup.items()):
         if function is theirs:
             serialize.register(kind, ours)

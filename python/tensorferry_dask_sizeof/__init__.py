@@ -77,9 +77,7 @@ def _elements(shape: Any, strides: Any) -> int:
     """The number of elements that lie in memory: those of axes whose stride is not 0."""
     if 0 in shape:
         return 0
-    return math.prod(
-        length for length, stride in zip(shape, strides, strict=True) if stride != 0
-    )
+    return math.prod(length for length, stride in zip(shape, strides, strict=True) if stride != 0)
 
 
 def _sizeof_nbytes(x: Any) -> int:
@@ -116,9 +114,7 @@ def _sizeof_tensorflow(x: Any) -> int:
 
 
 def _is_number(dtype: Any) -> bool:
-    return bool(
-        dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_quantized
-    )
+    return bool(dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_quantized)
 
 
 def _sizeof_sparse_tensorflow(x: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mlx.core as mx
 import numpy as np
 
 import jax  # isort: skip
@@ -14,7 +13,14 @@ from matrix.expect import SourceProperties
 from matrix.make_tensors import values_of
 from support.capsules import LegacyProducer
 from support.dtypes import DType, sample
-from support.introspect import JaxInspector, MlxInspector, NumpyInspector, TensorFlowInspector, x64
+from support.introspect import (
+    JaxInspector,
+    MlxInspector,
+    NumpyInspector,
+    TensorFlowInspector,
+    mx,
+    x64,
+)
 
 
 def _dense(dtype: DType, case: str) -> np.ndarray:
