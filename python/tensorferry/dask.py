@@ -57,7 +57,7 @@ class TensorPlugin:
     Example:
         >>> from distributed import Client
         >>> import torch
-        >>> with Client(n_workers=1, dashboard_address=None) as client:
+        >>> with Client(n_workers=1, dashboard_address=":0") as client:
         ...     _ = client.register_plugin(ferry.dask.TensorPlugin())
         ...     weights = client.scatter(torch.ones(3, dtype=torch.bfloat16))
         ...     client.submit(torch.sum, weights).result()
@@ -81,23 +81,34 @@ class TensorPlugin:
         """Dask calls this in each worker."""
         register()
 
-    def __reduce__(self) -> tuple[Callable[[], TensorPlugin], tuple[()]]:
-        # A local function: cloudpickle sends its code, not its name, so that it can tell a worker
-        # without tensorferry what is missing.
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        # A local function: cloudpickle sends its code, not its name, so that it runs, and can say
+        # what is missing, in a worker without tensorferry.
         def create_plugin() -> Any:
             try:
                 import tensorferry.dask
+
+                return tensorferry.dask.TensorPlugin()
             except ModuleNotFoundError as error:
-                import socket
                 import sys
 
-                raise ModuleNotFoundError(
-                    f"{error.name} is not installed for {sys.executable} on "
-                    f"{socket.gethostname()}, which is a worker of this cluster\n"
-                    'hint: install "tensorferry[dask]" in the environment of every worker',
-                    name=error.name,
-                ) from error
-            return tensorferry.dask.TensorPlugin()
+                from distributed import WorkerPlugin
+
+                package = (error.name or "tensorferry").partition(".")[0]
+
+                # Dask brings what `setup` raises to the client, and other errors as text.
+                class MissingPackage(WorkerPlugin):
+                    name = "tensorferry"
+
+                    def setup(self, worker: Any) -> None:
+                        raise ModuleNotFoundError(
+                            f"{package} is not installed in the worker {worker.address}, which is "
+                            f"run by {sys.executable}\n"
+                            'hint: install "tensorferry[dask]" in the environment of every worker',
+                            name=package,
+                        )
+
+                return MissingPackage()
 
         return create_plugin, ()
 

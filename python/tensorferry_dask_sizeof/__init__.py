@@ -93,6 +93,7 @@ def _sizeof_torch(x: Any) -> int:
         return sum(_sizeof_torch(part) for part in x.unbind())
     if x.layout is torch.strided:
         return _elements(x.shape, x.stride()) * int(x.element_size())
+    parts: tuple[Any, ...]
     if x.layout is torch.sparse_coo:
         parts = (x._indices(), x._values())
     elif x.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -101,7 +102,7 @@ def _sizeof_torch(x: Any) -> int:
         parts = (x.ccol_indices(), x.row_indices(), x.values())
     else:
         # Layouts without strides, such as that of oneDNN, which are dense.
-        return math.prod(x.shape) * int(x.element_size())
+        return int(x.numel() * x.element_size())
     return sum(_sizeof_torch(part) for part in parts)
 
 

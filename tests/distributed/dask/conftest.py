@@ -84,7 +84,7 @@ def cluster() -> Iterator[Cluster]:
             n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address=":0",
             memory_limit=WORKER_MEMORY,
         )
     with local, Client(local) as client:

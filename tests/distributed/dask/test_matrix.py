@@ -1,4 +1,4 @@
-"""Framework x type x layout: from the client to a worker, to the other worker, and to the client."""
+"""Framework x type x layout: from the client to a worker, to the other one, and to the client."""
 
 from __future__ import annotations
 
