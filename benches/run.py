@@ -26,6 +26,8 @@ SECTIONS = (
 FILES = {"sparse": "sparse_tensors"}
 # Need a GPU, so they are run by name.
 GPU = ("gpu", "gpu_copies", "transfers", "gpu_files", "gpu_processes")
+# Need the environment of Ray and Dask, .venv-distributed, so they are run by name there.
+DISTRIBUTED = ("dask_transfers",)
 # Seconds between a section and the control after it.
 SETTLE = 5
 
@@ -34,7 +36,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Ratios against the best native one-liner.")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, no 1 GiB, fewer pairs")
     parser.add_argument(
-        "--only", nargs="+", choices=(*SECTIONS, *GPU), metavar="NAME", default=SECTIONS
+        "--only",
+        nargs="+",
+        choices=(*SECTIONS, *GPU, *DISTRIBUTED),
+        metavar="NAME",
+        default=SECTIONS,
     )
     parser.add_argument(
         "--record",
