@@ -67,6 +67,7 @@ TOPICS = (
     ("sparse", "Sparse tensors", "Formats, and dense tensors of sparse ones.", ("sparse",)),
     ("pickling", "Pickling", "Pickles with out-of-band buffers.", ("pickling",)),
     ("arrow", "Tables", "Columns and tables of Arrow.", ("arrow",)),
+    ("dask", "Dask", "Tensors through Dask.", ("dask",)),
     ("tf1", "TensorFlow 1.x", "Tensors in and out of graphs.", ("tf1",)),
 )
 ERRORS = (

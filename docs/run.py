@@ -1,8 +1,10 @@
 """Runs the code of a page, top to bottom, as one script: `python docs/run.py PAGE`.
 
 Blocks that begin with three backquotes and `python` run anywhere; those with `py` need a CUDA GPU,
-and are a script of their own: `--gpu` runs these. The README has the same two kinds. The code runs
-in an empty folder that is removed afterwards, and a traceback names the line of the page.
+and are a script of their own: `--gpu` runs these. The README has the same two kinds. Those with
+`python3` need the environment of Ray and Dask, and are a third script: `--distributed` runs these.
+The code runs in an empty folder that is removed afterwards, and a traceback names the line of the
+page.
 """
 
 from __future__ import annotations
@@ -51,15 +53,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Runs the code of pages, each as one script.")
     parser.add_argument("page", nargs="*", type=Path, help="a page; all of them if left out")
     parser.add_argument("--gpu", action="store_true", help="run the blocks that need a CUDA GPU")
+    parser.add_argument(
+        "--distributed", action="store_true", help="run the blocks that need Ray or Dask"
+    )
     arguments = parser.parse_args()
-    kind = "py" if arguments.gpu else "python"
+    kind = "py" if arguments.gpu else "python3" if arguments.distributed else "python"
     if len(arguments.page) == 1:
         run(arguments.page[0].resolve(), kind)
         return
     for page in arguments.page or pages():
         # Each in a process of its own: what a page imports, the next must not need.
         print(page, flush=True)
-        option = ["--gpu"] if arguments.gpu else []
+        option = {"py": ["--gpu"], "python3": ["--distributed"]}.get(kind, [])
         code = os.spawnv(os.P_WAIT, sys.executable, [sys.executable, __file__, *option, str(page)])
         if code:
             sys.exit(code)

@@ -53,7 +53,7 @@ def test_the_code_of_a_page_runs(page, interpreters):
 def test_pages_import_frameworks_in_an_order_that_works():
     """TensorFlow comes last: PyTorch behind it crashes the process."""
     for page in PAGES:
-        for kind in ("python", "py"):
+        for kind in ("python", "py", "python3"):
             code = "".join(re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(), re.M | re.S))
             # What is in a text is for another process.
             code = re.sub(r'""".*?"""', "", code, flags=re.S)
@@ -63,9 +63,10 @@ def test_pages_import_frameworks_in_an_order_that_works():
 
 
 def test_blocks_are_of_a_kind_that_somebody_runs():
-    """python and py are executed, sh is checked below, and text is what is shown."""
+    """python, py and, by tests/distributed, python3 are executed, sh is checked below, and text is
+    what is shown."""
     for page in PAGES:
-        assert kinds(page) <= {"", "python", "py", "sh", "text"}, page
+        assert kinds(page) <= {"", "python", "py", "python3", "sh", "text"}, page
     assert len(pages_with_code()) >= 20
 
 

@@ -158,3 +158,12 @@ def test_tensors_that_dask_spills_come_back(cluster: Any) -> None:
     assert found == expected
     cluster.client.run(dask_tasks.evict_all, workers=[cluster.first])
     assert cluster.call(dask_tasks.see_all, there).result() == expected
+
+
+def test_workers_count_the_bytes_of_tensors(cluster: Any) -> None:
+    """By the entry point of the installed package: nothing is registered for it."""
+    for framework in FRAMEWORKS:
+        x = ferry.to(np.zeros(1 << 18, np.float32), framework)
+        there = cluster.put(x)
+        counted = cluster.client.run(dask_tasks.managed_bytes, there.key, workers=[cluster.first])
+        assert counted == {cluster.first: 1 << 20}, framework
