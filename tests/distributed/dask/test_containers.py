@@ -114,6 +114,14 @@ def test_arrays_of_every_ml_dtype_travel(cluster: Any) -> None:
         assert back.flags.writeable
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_tensors_travel(cluster: Any, layout: torch.layout) -> None:
+    x = torch.eye(3, dtype=torch.bfloat16).to_sparse(layout=layout)
+    back = cluster.call(dask_tasks.same, cluster.put(x)).result()
+    assert (back.layout, back.dtype) == (layout, torch.bfloat16)
+    assert torch.equal(back.float().to_dense(), torch.eye(3))
+
+
 class Labelled(torch.Tensor):
     """A subclass with an attribute of its own."""
 

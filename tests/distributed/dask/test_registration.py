@@ -15,7 +15,7 @@ import tensorferry as ferry
 
 MOMENTS = (
     *("look_up_before", "import_after", "read_first", "torchvision_first"),
-    *("twice", "pickle_first"),
+    *("twice", "pickle_first", "cupy_without_numba"),
 )
 
 

@@ -6,6 +6,7 @@ The argument names the moment. Whichever it is, tensors are pickled out of band 
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 import distributed.protocol as protocol
 
@@ -66,6 +67,18 @@ def pickle_first() -> None:
     assert torch.equal(protocol.deserialize(header, frames), torch.ones(3))
 
 
+def cupy_without_numba() -> None:
+    """distributed's own functions for CuPy cannot be imported then, and ours do not need them."""
+    cupy = ModuleType("cupy")
+    cupy.ndarray = type("ndarray", (), {"__module__": "cupy"})  # type: ignore[attr-defined]
+    sys.modules["cupy"] = cupy
+    for name in ("numba", "rmm"):
+        sys.modules[name] = None  # type: ignore[assignment]
+    ferry.dask.TensorPlugin()
+    assert protocol.serialize(cupy.ndarray())[0]["serializer"] == "pickle"
+    del sys.modules["cupy"]
+
+
 MOMENTS = {
     function.__name__: function
     for function in (
@@ -75,6 +88,7 @@ MOMENTS = {
         torchvision_first,
         twice,
         pickle_first,
+        cupy_without_numba,
     )
 }
 
