@@ -5,18 +5,18 @@
 The plugin works in the processes that send: the client, where it is created, and every worker. The
 alternative without a line of code is `tensorferry.dask` as a preload module of Dask, of the workers
 (`DASK_DISTRIBUTED__WORKER__PRELOAD`) and of the client (`DASK_DISTRIBUTED__CLIENT__PRELOAD`).
-
-distributed tries its serialization families in turn. The family "dask" has a function for each
-type, "pickle" has one for everything. The plugin replaces the function of "pickle" by one over
-`ferry.pickling`, which sends the memory of tensors out of band, at any depth of an object. In the
-family "dask" it replaces what distributed registers for tensors by functions that raise
-NotImplementedError, so that distributed goes on to "pickle".
-
-Functions of our own in the family "dask" were rejected: every reader would have to register their
-counterparts, a second client and the client of a cluster with preloaded workers included, and
-distributed's own would read the frames otherwise. A pickle is read by whoever has tensorferry
-installed, registered or not.
 """
+
+# distributed tries its serialization families in turn. The family "dask" has a function for each
+# type, "pickle" has one for everything. The plugin replaces the function of "pickle" by one over
+# `ferry.pickling`, which sends the memory of tensors out of band, at any depth of an object. In the
+# family "dask" it replaces what distributed registers for tensors by functions that raise
+# NotImplementedError, so that distributed goes on to "pickle".
+#
+# Functions of our own in the family "dask" were rejected: every reader would have to register their
+# counterparts, a second client and the client of a cluster with preloaded workers included, and
+# distributed's own would read the frames otherwise. A pickle is read by whoever has tensorferry
+# installed, registered or not.
 
 from __future__ import annotations
 

@@ -132,6 +132,7 @@ def test_subclasses_are_pickled_by_their_own_methods() -> None:
     """distributed's own way makes them plain tensors."""
     from distributed.protocol import deserialize, serialize
 
+    ferry.dask.TensorPlugin()
     x = torch.ones(3).as_subclass(Labelled)
     x.label = "mine"
     header, frames = serialize(x)
@@ -175,3 +176,20 @@ def test_workers_count_the_bytes_of_tensors(cluster: Any) -> None:
         there = cluster.put(x)
         counted = cluster.client.run(dask_tasks.managed_bytes, there.key, workers=[cluster.first])
         assert counted == {cluster.first: 1 << 20}, framework
+
+
+def test_a_tensor_that_tensorferry_cannot_read_is_pickled_by_its_framework(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error while a worker sends would leave the task that waits for it without an end."""
+    from distributed.protocol import deserialize, serialize
+
+    def fail(x: Any) -> Any:
+        raise ferry.OutOfMemoryError("there is no memory\nhint: free some")
+
+    ferry.dask.TensorPlugin()
+    monkeypatch.setattr(ferry.pickling, "dumps", fail)
+    header, frames = serialize(torch.arange(3, dtype=torch.bfloat16))
+    assert b"_rebuild_tensor" in bytes(frames[0])
+    assert deserialize(header, frames).tolist() == [0, 1, 2]
+    assert "the framework's own pickle is sent instead: there is no memory" in caplog.text
