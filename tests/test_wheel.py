@@ -41,7 +41,7 @@ def test_every_framework_is_an_extra(installed):
         "paddle": "paddlepaddle",
         "mlx": "mlx[cpu]",
     }
-    assert set(installed.get_all("Provides-Extra")) == {*packages, "arrow"}
+    assert set(installed.get_all("Provides-Extra")) == {*packages, "arrow", "dask"}
     assert sorted(required(installed, *packages)) == sorted(
         f"{package}>={pins[package]} ; extra == '{extra}'" for extra, package in packages.items()
     )
@@ -53,6 +53,12 @@ def test_libraries_of_tables_are_an_extra_that_the_tests_install(installed):
     for name in ("test", "oldest"):
         lines = (ROOT / "requirements" / f"{name}.in").read_text()
         assert tables <= set(re.findall(r"^[\w-]+", lines, re.M))
+
+
+def test_dask_is_an_extra_at_the_version_that_is_tested(installed):
+    lock = (ROOT / "requirements" / "distributed.lock").read_text()
+    (version,) = re.findall(r"^distributed==(\S+)", lock, re.M)
+    assert required(installed, "dask") == [f"distributed>={version} ; extra == 'dask'"]
 
 
 def required(installed: metadata.PackageMetadata, *extras: str) -> list[str]:
