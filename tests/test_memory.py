@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from support import subprocesses
@@ -73,6 +75,27 @@ def test_trim_gives_the_idle_memory_back():
     assert now.used_bytes >= POOLED_BYTES
     assert (kept == x).all()
     assert ferry.empty_cache() == 0
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_small_tensors_of_a_tree_share_blocks_of_the_pool(framework):
+    tree = [np.full(4096, i, "float32") for i in range(1000)]
+    before = ferry.memory_stats().used_bytes
+    result = ferry.to(tree, framework, copy=True)
+    for i, x in enumerate(result):
+        assert (float(x[0]), float(x[-1])) == (i, i)
+        assert ferry.plan(x, "jax").shares
+    used = ferry.memory_stats().used_bytes - before
+    assert sum(x.nbytes for x in tree) - (2 << 20) <= used <= 20 << 20
+    # The last tensor of a block keeps it, and no other block.
+    last = result[-1]
+    del result, x
+    gc.collect()
+    assert 0 < ferry.memory_stats().used_bytes - before < used
+    assert float(last[0]) == 999
+    del last
+    gc.collect()
+    assert ferry.memory_stats().used_bytes == before
 
 
 def test_small_results_are_none_of_the_pools_business():

@@ -10,9 +10,12 @@
 //! - Every slice is a [`HostBlock`] and keeps the whole block: one small tensor that outlives the others holds the memory of
 //!   all of them. Callers whose tensors are likely to have different lifetimes use one block for each instead.
 //!
-//! # Rejected
+//! # Trees of unknown size
 //!
-//! Growing a block: the tensors of a tree are known before the first one is written, so the sum is as well.
+//! A conversion meets the tensors of a tree one after the other, and asking all of them for their size first takes as long as
+//! copying small ones. [`TreeBlocks`] therefore takes several blocks, each a quarter of what the tree has used so far. A small
+//! tree, and the first tensors of a large one, come from the allocator. At the end at most the last block is partly unused:
+//! a fifth of the memory, or 4 MiB.
 
 use crate::error::{Error, Result};
 use crate::host::{ALIGNMENT, HostBlock};
@@ -58,6 +61,45 @@ impl TreeBlock {
     /// The bytes that are not handed out.
     pub fn remaining_bytes(&self) -> usize {
         self.bytes - self.used_bytes
+    }
+}
+
+/// The bytes that a tree copies before it gets blocks of its own. The allocator serves less as fast.
+const MIN_TREE_BYTES: usize = 1 << 20;
+/// The smallest block of a tree, which is also the smallest that the pool serves.
+const MIN_TREE_BLOCK_BYTES: usize = 4 << 20;
+/// A tensor of more than this fraction of a block gets memory of its own, because it would leave too large a gap.
+const MAX_SLICE_FRACTION: usize = 8;
+
+/// Blocks for the tensors of a tree whose size is unknown.
+#[derive(Debug, Default)]
+pub struct TreeBlocks {
+    current: Option<TreeBlock>,
+    used_bytes: usize,
+}
+
+impl TreeBlocks {
+    /// Without memory.
+    pub const fn new() -> Self {
+        Self { current: None, used_bytes: 0 }
+    }
+
+    /// A block of `bytes` bytes, not initialised: a slice of a larger one, or one of its own.
+    ///
+    /// # Errors
+    /// When the system has no memory.
+    pub fn take(&mut self, bytes: usize) -> Result<HostBlock> {
+        let before = self.used_bytes;
+        self.used_bytes = before.saturating_add(bytes);
+        let block_bytes = MIN_TREE_BLOCK_BYTES.max(before / 4);
+        if before < MIN_TREE_BYTES || bytes > block_bytes / MAX_SLICE_FRACTION {
+            return HostBlock::new(bytes);
+        }
+        if let Some(slice) = self.current.as_mut().and_then(|block| block.take(bytes)) {
+            return Ok(slice);
+        }
+        let block = self.current.insert(TreeBlock::with_bytes(block_bytes)?);
+        block.take(bytes).map_or_else(|| HostBlock::new(bytes), Ok)
     }
 }
 
@@ -149,6 +191,35 @@ mod tests {
         assert!(tree.block.is_pooled());
         assert!(pool::stats().used_bytes >= 8 << 20);
         drop((tree, slices));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too slow")]
+    fn a_tree_of_unknown_size_grows_into_blocks() {
+        let mut tree = TreeBlocks::new();
+        let bytes = 64 << 10;
+        let slices: Vec<HostBlock> = (0..1024).map(|_| tree.take(bytes).unwrap()).collect();
+        let own = slices.iter().filter(|slice| !slice.is_pooled()).count();
+        assert_eq!(own, MIN_TREE_BYTES / bytes);
+        for (index, slice) in slices.iter().enumerate() {
+            assert_eq!(slice.data() as usize % ALIGNMENT, 0);
+            fill(slice, bytes, index as u8);
+        }
+        for (index, slice) in slices.iter().enumerate() {
+            assert!(read(slice, bytes).iter().all(|&byte| byte == index as u8));
+        }
+        // A large tensor has memory of its own, and the tree goes on in its block.
+        let remaining = tree.current.as_ref().unwrap().remaining_bytes();
+        assert!(tree.take(8 << 20).unwrap().is_pooled());
+        assert_eq!(tree.current.as_ref().unwrap().remaining_bytes(), remaining);
+    }
+
+    #[test]
+    fn a_small_tree_stays_with_the_allocator() {
+        let mut tree = TreeBlocks::new();
+        assert!((0..100).all(|_| !tree.take(1000).unwrap().is_pooled()));
+        assert!(tree.current.is_none());
+        assert_eq!(tree.take(usize::MAX).unwrap_err().kind(), ErrorKind::OutOfMemory);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::conversion::fill_out;
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
+use crate::conversion::tree_memory::TreeMemory;
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
 use crate::interpreter::owner::drop_deferred;
@@ -278,6 +279,7 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
     if matches!(recognised.kind(), Recognised::Container(_) | Recognised::Unknown)
         && let Some(container) = traverse::container_of(recognised)?
     {
+        let _memory = TreeMemory::begin();
         return batch::batched(x.py(), request, || {
             let walk = if ALLOW_NO_TENSOR { traverse::walk_allowing_no_tensor } else { traverse::walk };
             walk(x, container, true, &mut |leaf, _| convert_one(leaf))

@@ -1,5 +1,6 @@
 //! New host memory for tensors, and copies within host memory. Large ones run without the GIL.
 
+use super::tree_memory;
 use crate::errors::Result;
 use crate::interpreter::owner::Owner;
 use crate::settings;
@@ -26,6 +27,12 @@ impl NewArray {
         Ok(Self { block: HostBlock::new(layout.bytes())?, dtype, layout })
     }
 
+    /// Memory for a copy, which may share a block with other copies of a tree. It is not written yet.
+    fn for_copy(dtype: DType, shape: &[i64]) -> tensorferry_core::Result<Self> {
+        let layout = Layout::dense(dtype.size(), shape)?;
+        Ok(Self { block: tree_memory::new_block(layout.bytes())?, dtype, layout })
+    }
+
     /// Memory full of zeros.
     pub(crate) fn zeroed(dtype: DType, shape: &[i64]) -> tensorferry_core::Result<Self> {
         let layout = Layout::dense(dtype.size(), shape)?;
@@ -39,7 +46,7 @@ impl NewArray {
     /// The elements of an index array, to be written.
     pub(crate) fn slots<I: Index>(&mut self) -> &mut [MaybeUninit<I>] {
         assert_eq!(self.dtype.size(), size_of::<I>());
-        // SAFETY: `from_raw_parts_mut` requires valid, aligned memory that nothing else uses while the slice lives. Both constructors
+        // SAFETY: `from_raw_parts_mut` requires valid, aligned memory that nothing else uses while the slice lives. Every constructor
         // allocated the bytes of the layout, aligned to 64 bytes; the array owns the block alone, and is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.block.data().cast(), self.layout.count()) }
     }
@@ -49,7 +56,7 @@ impl NewArray {
     /// # Safety
     /// Every element is written.
     pub(crate) unsafe fn tensor(self) -> tensorferry_core::Result<Tensor<Owner>> {
-        // SAFETY: `tensor_in_block` requires a block with as many bytes as the dense layout: both constructors allocated it so. It
+        // SAFETY: `tensor_in_block` requires a block with as many bytes as the dense layout: every constructor allocated it so. It
         // requires that every element is written, and so does this function.
         unsafe { tensor_in_block(self.block, self.dtype, self.layout) }
     }
@@ -91,7 +98,7 @@ pub(crate) fn duplicate(py: Python<'_>, tensor: &Tensor<Owner>) -> Result<Tensor
     if !(tensor.layout().is_dense() && tensor.device().is_host()) {
         return copy_packed(py, tensor, tensor.dtype());
     }
-    let array = NewArray::new(tensor.dtype(), tensor.layout().shape())?;
+    let array = NewArray::for_copy(tensor.dtype(), tensor.layout().shape())?;
     // SAFETY: `copy_nonoverlapping` requires readable and writable memory of `bytes` bytes. The source is dense host memory, as was
     // checked, of this shape and type, and so is the array, which is new and cannot overlap it. `tensor` requires that every
     // element is written: the copy has done so.
@@ -121,7 +128,7 @@ fn pack_into_block(
     source: &Tensor<Owner>,
     dtype: DType,
 ) -> tensorferry_core::Result<Tensor<Owner>> {
-    let array = NewArray::new(dtype, source.layout().shape())?;
+    let array = NewArray::for_copy(dtype, source.layout().shape())?;
     // SAFETY: `CopyJob::new` requires memory of the layout that nothing else uses, without overlap: the array is new and dense.
     // `tensor` requires that every element is written: `run` succeeds only for equal shapes, and then has written all.
     unsafe {

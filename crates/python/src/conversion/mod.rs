@@ -19,3 +19,4 @@ pub(crate) mod streams;
 pub(crate) mod to_gpu;
 pub(crate) mod to_host;
 pub(crate) mod transfer;
+pub(crate) mod tree_memory;
