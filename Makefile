@@ -133,6 +133,13 @@ test-slow: $(VENV)/.stamp-wheel ## Run the slow Python tests (tensors over 4 GiB
 test-arrow: $(VENV)/.stamp-wheel ## Run 5,000 examples of each property of columns and tables of Arrow (ARROW_EXAMPLES=50000 for more)
 	ARROW_EXAMPLES=$(ARROW_EXAMPLES) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) tests/arrow/test_properties.py
 
+# Each engine has a run of its own, because its cluster serves one run, and none has the processes of pytest-xdist.
+.PHONY: test-distributed
+test-distributed: $(DISTRIBUTED)/.stamp-wheel ## Run the tests with clusters of Ray and Dask, and those of joblib (QUICK=1 for each test, framework and layout once)
+	for engine in ray dask joblib; do \
+	    $(DISTRIBUTED)/bin/python -m pytest --confcutdir=tests/distributed/$$engine $(if $(QUICK),--quick) $(PYTEST_ARGS) tests/distributed/$$engine || exit 1; \
+	done
+
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the oldest supported frameworks (Python 3.11 or 3.12)
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
