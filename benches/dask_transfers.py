@@ -52,7 +52,7 @@ def tensor(kind: str, size: int) -> Any:
     return ferry.to(values(size).view(dtype), framework, copy=True)
 
 
-def look(x: Any, kind: str, whole: bool) -> bool:
+def inspect(x: Any, kind: str, whole: bool) -> bool:
     """Whether a tensor has the framework and the bytes of its kind."""
     framework, dtype = KINDS[kind]
     raw = ferry.to(x, "numpy").reshape(-1).view(np.uint8)
@@ -79,7 +79,7 @@ class Workers:
         source = self.client.submit(tensor, kind, self.size, workers=[self.first], pure=False)
         wait(source)
         start = time.perf_counter()
-        found = self.client.submit(look, source, kind, whole, workers=[self.second], pure=False)
+        found = self.client.submit(inspect, source, kind, whole, workers=[self.second], pure=False)
         same = found.result()
         took = time.perf_counter() - start
         if not same:

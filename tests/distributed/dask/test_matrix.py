@@ -21,7 +21,7 @@ PAIRS = [
 PAIRS.remove(("tensorflow", "variable"))
 
 # More than three frames of the cluster of these tests, and not a whole number of them.
-LARGE_BYTES = (7 << 19) + 64
+SEVERAL_FRAMES_BYTES = (7 << 19) + 64
 
 
 def cells_of(framework: str, case: str) -> dict[str, Cell]:
@@ -47,7 +47,7 @@ def test_tensors_travel_bit_by_bit(cluster: Any, framework: str, case: str) -> N
 @pytest.mark.parametrize("direct", [False, True], ids=["by the scheduler", "directly"])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_tensors_of_several_frames_travel(cluster: Any, framework: str, direct: bool) -> None:
-    x = ferry.to(random_values(LARGE_BYTES), framework, copy=True)
+    x = ferry.to(random_values(SEVERAL_FRAMES_BYTES), framework, copy=True)
     expected = dask_tasks.see(x)
     there = cluster.put(x, direct=direct)
     moved = cluster.call(dask_tasks.same, there)

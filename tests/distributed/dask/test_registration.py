@@ -14,7 +14,7 @@ from support import subprocesses
 import tensorferry as ferry
 
 MOMENTS = (
-    *("look_up_before", "import_after", "read_first", "torchvision_first"),
+    *("lookup_before", "import_after", "read_first", "torchvision_first"),
     *("twice", "pickle_first", "cupy_without_numba"),
 )
 
@@ -27,7 +27,7 @@ def test_ours_wins_over_the_registration_of_distributed(moment: str) -> None:
 
 
 @pytest.mark.not_quick
-@pytest.mark.parametrize("question", ["preload_workers", "preload_all", "later_worker"])
+@pytest.mark.parametrize("question", ["preload_workers", "preload_all", "joining_worker"])
 def test_workers_have_the_plugin(question: str) -> None:
     done = subprocesses.attempt_program("distributed/dask_clusters.py", question)
     assert done.returncode == 0, done.stderr

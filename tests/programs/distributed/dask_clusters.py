@@ -71,7 +71,7 @@ def preload_all() -> None:
         assert client.submit(sum_tensor, x).result() == 10
 
 
-def later_worker() -> None:
+def joining_worker() -> None:
     """A worker that joins after the registration has the plugin, and one that restarted."""
     from distributed import Client
 
@@ -103,7 +103,7 @@ def worker_without_tensorferry() -> None:
 
 QUESTIONS = {
     function.__name__: function
-    for function in (preload_workers, preload_all, later_worker, worker_without_tensorferry)
+    for function in (preload_workers, preload_all, joining_worker, worker_without_tensorferry)
 }
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import distributed.protocol as protocol
 import tensorferry as ferry
 
 
-def look_up_before() -> None:
+def lookup_before() -> None:
     """distributed registers its functions, and keeps them for a subclass too."""
     import torch
 
@@ -82,7 +82,7 @@ def cupy_without_numba() -> None:
 MOMENTS = {
     function.__name__: function
     for function in (
-        look_up_before,
+        lookup_before,
         import_after,
         read_first,
         torchvision_first,
