@@ -1,0 +1,87 @@
+"""Starts Ray with a dashboard, submits jobs by `ray job submit`, and prints what each reported.
+
+With an argument it is the entrypoint of a job: the driver, which calls `runtime_env` or leaves
+tensorferry alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import ray
+from support import ray_tasks
+
+import tensorferry as ferry
+
+OUR_HOOK = {"worker_process_setup_hook": "tensorferry.ray.setup_worker"}
+USER_HOOK = {"worker_process_setup_hook": "support.ray_tasks.mark_process"}
+IN_DRIVER = {"env_vars": {"RAY_RUNTIME_ENV_HOOK": "tensorferry.ray.runtime_env"}}
+
+# The runtime environment of the job, and what its driver does.
+JOBS: dict[str, tuple[dict[str, Any], str]] = {
+    "our hook, runtime_env in the driver": (OUR_HOOK, "runtime_env"),
+    "our hook, a driver without tensorferry": (OUR_HOOK, "nothing"),
+    "RAY_RUNTIME_ENV_HOOK": ({**USER_HOOK, **IN_DRIVER}, "nothing"),
+}
+
+
+def work(x: Any) -> tuple[dict[str, Any], Any]:
+    """What runs in a worker."""
+    return ray_tasks.report(), x
+
+
+def drive(what: str, result: str) -> None:
+    """The driver of a job, which writes what it saw to a file."""
+    import torch
+
+    ray.init(runtime_env=ferry.ray.runtime_env() if what == "runtime_env" else None)
+    report, back = ray.get(ray.remote(work).remote(torch.arange(3)))
+    seen = {
+        "driver": ray_tasks.pickles_by_tensorferry(),
+        "worker": report["pickles"],
+        "arrived": back.tolist(),
+        "hook": report["hook"],
+    }
+    Path(result).write_text(json.dumps(seen))
+
+
+def submit(address: str, environment: dict[str, Any], what: str, result: str) -> None:
+    """Submits one job, and waits for its end."""
+    ray_command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit"]
+    options = ["--address", address, "--runtime-env-json", json.dumps(environment), "--"]
+    done = subprocess.run(
+        [*ray_command, *options, sys.executable, __file__, what, result],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def main() -> None:
+    os.environ.update(
+        RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0"
+    )
+    context = ray.init(num_cpus=1, include_dashboard=True, log_to_driver=False)
+    reports = {}
+    with TemporaryDirectory() as folder:
+        for number, (name, (environment, what)) in enumerate(JOBS.items()):
+            result = Path(folder, str(number))
+            submit(f"http://{context.dashboard_url}", environment, what, str(result))
+            reports[name] = json.loads(result.read_text())
+    ray.shutdown()
+    print(json.dumps(reports))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        drive(*sys.argv[1:])
+    else:
+        main()
