@@ -52,7 +52,7 @@ from tensorferry.files import inspect, load, load_raw, save
 from tensorferry.functions.decorators import agnostic, via
 
 if TYPE_CHECKING:
-    from tensorferry import arrow, dask, pickling, sparse, tf1
+    from tensorferry import arrow, dask, pickling, ray, sparse, tf1
     from tensorferry.jobs import CancelledError, Job
 
 __all__ = [
@@ -96,6 +96,7 @@ __all__ = [
     "pickling",
     "plan",
     "publish",
+    "ray",
     "register_container",
     "register_framework",
     "save",
@@ -114,6 +115,7 @@ _LAZY = {
     "arrow": "tensorferry.arrow",
     "dask": "tensorferry.dask",
     "pickling": "tensorferry.pickling",
+    "ray": "tensorferry.ray",
     "sparse": "tensorferry.sparse",
     "tf1": "tensorferry.tf1",
 }

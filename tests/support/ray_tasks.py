@@ -6,14 +6,26 @@ A worker imports this module, which imports neither Ray nor a framework.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-from pathlib import Path
 from typing import Any
 
 FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow", "paddle")
 
 # The framework, the type, the shape and the bytes of a tensor in row-major order.
 Seen = tuple[str, str, tuple[int, ...], bytes]
+
+
+def cluster_settings() -> dict[str, str]:
+    """Variables of a process that starts a cluster: they are to be set before it imports Ray.
+
+    Without a token Ray would make one in the home directory.
+    """
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
 
 
 def environment_of(framework: str) -> dict[str, Any]:
@@ -84,8 +96,9 @@ def pickles_by_tensorferry() -> bool:
 
     from tensorferry import pickling
 
-    table = pickling.dispatch_table()
-    return any(entries is table for entries in cloudpickle.CloudPickler.dispatch_table.maps)
+    ours = type(pickling.dispatch_table())
+    maps = cloudpickle.CloudPickler.dispatch_table.maps
+    return any(isinstance(entries, ours) for entries in maps)
 
 
 def mark_process() -> None:
@@ -158,8 +171,3 @@ def tied_pair(pair: list[Any]) -> tuple[bool, list[Any]]:
     first, second = pair
     first.fill_(5)
     return bool((second == 5).all()), pair
-
-
-def shared_memory_names() -> set[str]:
-    """What lies in /dev/shm."""
-    return {path.name for path in Path("/dev/shm").iterdir()}

@@ -8,31 +8,36 @@ tests give each framework workers of its own: TensorFlow before Paddle would end
 from __future__ import annotations
 
 import os
-import secrets
 import warnings
 from collections.abc import Iterator
 
 import pytest
 from support import hang_guard
 from support.gpu_selection import split_quick
+from support.ray_tasks import cluster_settings
 from support.subprocesses import QUIET, import_frameworks, program_environment
 
 os.environ.update({name: value for name, value in QUIET.items() if name != "PYTHONWARNINGS"})
+# Ray reads them when it is imported.
+os.environ.update(cluster_settings())
 
 with warnings.catch_warnings():
     # What a framework says while it is imported is about itself.
     warnings.simplefilter("ignore")
     import_frameworks("numpy", "paddle", "torch", "jax", "tensorflow")
 
-import ray  # noqa: E402
+import ray
 
-import tensorferry as ferry  # noqa: E402
+import tensorferry as ferry
 
 OBJECT_STORE_BYTES = 1 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(hang_guard, "hang_guard")
+    # Ray does not wait for the processes of a cluster that it has shut down.
+    ignored = r"ignore:subprocess \d+ is still running:ResourceWarning"
+    config.addinivalue_line("filterwarnings", ignored)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,10 +55,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
     """A cluster in whose workers tests/ can be imported and JAX has 64-bit types."""
-    # Ray would write a token into the home directory.
-    os.environ.update(
-        RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0"
-    )
     variables = {"PYTHONPATH": program_environment()["PYTHONPATH"], "JAX_ENABLE_X64": "1"}
     ray.init(
         num_cpus=2,

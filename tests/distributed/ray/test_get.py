@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
+import scipy.sparse
 import torch
 from ray.exceptions import GetTimeoutError
 from support import ray_tasks
@@ -53,21 +54,81 @@ def object_store_address(ref: Any) -> int:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_it_reads_from_the_object_store_without_another_copy(framework: str) -> None:
     ref = ray.put(torch.from_numpy(VALUES.copy()))
-    if framework == "paddle":
-        # What Paddle does with read-only memory is a matter of `ferry.to`.
-        check_tensor(framework, ferry.ray.get(ref, framework), VALUES)
-        return
-    got = ferry.ray.get(ref, framework, writable=False if framework == "torch" else None)
+    got = ferry.ray.get(ref, framework, writable=False)
     check_tensor(framework, got, VALUES)
     assert INSPECTORS[framework].address(got) == object_store_address(ref)
 
 
-def test_torch_gets_a_copy_that_can_be_written() -> None:
-    ref = ray.put(torch.from_numpy(VALUES.copy()))
-    got = ferry.ray.get(ref, "torch")
+@pytest.mark.parametrize("writable", [None, True])
+@pytest.mark.parametrize("with_tensorferry", [True, False])
+def test_torch_gets_a_copy_that_can_be_written(
+    with_tensorferry: bool, writable: bool | None, request: pytest.FixtureRequest
+) -> None:
+    if not with_tensorferry:
+        request.getfixturevalue("without_tensorferry")
+    ref = ray.put(VALUES)
+    got = ferry.ray.get(ref, "torch", writable=writable)
     assert got.data_ptr() != object_store_address(ref)
     got.fill_(7)
     check_tensor("torch", ferry.ray.get(ref, "torch"), VALUES)
+
+
+@pytest.mark.parametrize("with_tensorferry", [True, False])
+def test_numpy_gets_a_copy_if_it_is_to_be_written(
+    with_tensorferry: bool, request: pytest.FixtureRequest
+) -> None:
+    if not with_tensorferry:
+        request.getfixturevalue("without_tensorferry")
+    ref = ray.put([VALUES])
+    assert not ferry.ray.get(ref, "numpy")[0].flags.writeable
+    (got,) = ferry.ray.get(ref, "numpy", writable=True)
+    got[:] = 7
+    check_tensor("numpy", ferry.ray.get(ref, "numpy")[0], VALUES)
+
+
+@pytest.mark.usefixtures("without_tensorferry")
+def test_the_store_is_shared_with_torch_on_request() -> None:
+    """Also where Ray itself pickled the array."""
+    ref = ray.put(VALUES)
+    got = ferry.ray.get(ref, "torch", writable=False)
+    check_tensor("torch", got, VALUES)
+    assert got.data_ptr() == object_store_address(ref)
+
+
+class Model:
+    """An object of a class that nothing knows, with a tensor inside."""
+
+    def __init__(self, weights: Any) -> None:
+        self.weights = weights
+
+
+def test_tensors_inside_of_other_objects_stay_as_they_are(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Their classes would not expect others. The tensors beside them are converted."""
+    layer = torch.nn.Linear(2, 2)
+    matrix = scipy.sparse.csr_array(np.eye(3))
+    column = np.array([VALUES, None], object)
+    ref = ray.put({"x": VALUES, "layer": layer, "model": Model(VALUES), "o": column})
+    got = ferry.ray.get(ref, "jax")
+    check_tensor("jax", got["x"], VALUES)
+    assert torch.equal(got["layer"](torch.ones(2)), layer(torch.ones(2)))
+    check_tensor("numpy", got["model"].weights, VALUES)
+    check_tensor("numpy", got["o"][0], VALUES)
+    got = ferry.ray.get(ray.put([VALUES, {"m": matrix, "ref": ref}]), "torch")
+    check_tensor("torch", got[0], VALUES)
+    assert torch.equal(got[1]["m"].to_dense(), torch.eye(3, dtype=torch.float64))
+    assert got[1]["ref"] == ref
+    assert capfd.readouterr().err == ""
+
+
+def test_sparse_tensors_are_converted() -> None:
+    dense = torch.eye(3)
+    ref = ray.put({"s": dense.to_sparse(), "x": dense})
+    got = ferry.ray.get(ref, "jax")
+    assert type(got["s"]).__name__ == "BCOO"
+    assert got["s"].todense().tolist() == dense.tolist()
+    check_tensor("jax", got["x"], dense.numpy())
 
 
 def test_a_list_of_refs_gives_a_list() -> None:
@@ -102,9 +163,12 @@ def test_the_rest_of_an_object_stays_as_it_is(
     names = np.array(["a", "b"])
     objects = np.array([None, {}], object)
     batch = Batch(VALUES, names, 3)
-    got = ferry.ray.get(ray.put({"b": batch, "o": objects, "raw": b"abc", "s": "x"}), "torch")
+    got = ferry.ray.get(
+        ray.put({"b": batch, "o": objects, "raw": b"abc", "s": "x", "f": np.float32(1)}), "torch"
+    )
     check_tensor("torch", got["b"].x, VALUES)
     assert got["b"].names.tolist() == ["a", "b"]
+    assert isinstance(got["f"], np.float32)
     assert got["o"].tolist() == [None, {}]
     assert (got["b"].count, got["raw"], got["s"]) == (3, b"abc", "x")
 
@@ -137,9 +201,7 @@ def test_options_are_checked_before_it_waits_and_the_timeout_is_rays() -> None:
 def test_an_error_of_a_tensor_is_ours_and_not_wrapped_by_ray() -> None:
     ref = ray.put(np.arange(3, dtype=np.int64))
     with x64(False):
-        error = refused(
-            ferry.UnsupportedDTypeError, TypeError, lambda: ferry.ray.get(ref, "jax")
-        )
+        error = refused(ferry.UnsupportedDTypeError, TypeError, lambda: ferry.ray.get(ref, "jax"))
     assert "int64" in str(error)
 
 
@@ -149,7 +211,7 @@ def test_a_reader_without_the_framework_is_told_of_get() -> None:
     task = get_without.options(runtime_env=environment_of("none"))
     kind, text = ray.get(task.remote("torch", [ref], None))
     assert kind == "RaySystemError"
-    assert "torch" in text
+    assert "PyTorch is not installed" in text
     assert 'ferry.ray.get(ref, "numpy")' in text
     other = get_without.options(runtime_env=environment_of("none but numpy"))
     seen = ray.get(other.remote("torch", [ref], "numpy"))

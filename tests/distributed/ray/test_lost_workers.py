@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -12,8 +13,8 @@ import pytest
 import ray
 from ray._private.internal_api import node_stats
 from support import ray_tasks
-from support.ray_tasks import environment_of, shared_memory_names
-from support.share_counts import descriptors, folders, mappings
+from support.ray_tasks import environment_of
+from support.share_counts import descriptors, folders, mappings, shared_files
 from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
@@ -36,13 +37,14 @@ def raylet() -> int:
     return int(ray._private.worker._global_node.all_processes["raylet"][0].process.pid)
 
 
-def sockets_of_raylet() -> int:
-    """Its connections: Ray opens and closes files of its own at any time."""
+def memory_files_of_raylet() -> int:
+    """Its descriptors of memory, of which the object store has some and each leak one more. Its
+    sockets come and go with the workers that Ray keeps ready."""
     folder = f"/proc/{raylet()}/fd"
     count = 0
     for name in os.listdir(folder):
         try:
-            count += os.readlink(f"{folder}/{name}").startswith("socket:")
+            count += os.readlink(f"{folder}/{name}").startswith(("/dev/shm", "/memfd:"))
         except FileNotFoundError:
             continue
     return count
@@ -71,25 +73,23 @@ def kill_by_signal(_actor: Any, process: int) -> None:
 
 @pytest.mark.parametrize("kill", [kill_by_ray, kill_by_signal])
 @pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
-def test_a_killed_actor_leaves_nothing(
-    framework: str, kill: Callable[[Any, int], None]
-) -> None:
+def test_a_killed_actor_leaves_nothing(framework: str, kill: Callable[[Any, int], None]) -> None:
     """It had put objects, and mapped what it got."""
-    wait_until(lambda: store_bytes() == 0, store_bytes)
-    names, sockets = shared_memory_names(), sockets_of_raylet()
+    before, names, files = store_bytes(), shared_files(), memory_files_of_raylet()
     actor = Holder.options(runtime_env=environment_of(framework)).remote()
     process = ray.get(actor.process.remote())
     assert ray.get(actor.put_and_keep.remote(framework, BYTES)) == 4 * BYTES
-    assert store_bytes() >= 4 * BYTES
+    assert store_bytes() >= before + 4 * BYTES
     kill(actor, process)
     wait_until(lambda: is_gone(process), lambda: process)
-    wait_until(lambda: store_bytes() == 0, store_bytes)
-    wait_until(lambda: sockets_of_raylet() <= sockets, sockets_of_raylet)
-    assert shared_memory_names() <= names
+    wait_until(lambda: store_bytes() <= before, store_bytes)
+    wait_until(lambda: memory_files_of_raylet() <= files, memory_files_of_raylet)
+    assert shared_files() <= names
 
 
 def test_objects_of_the_driver_outlive_a_killed_reader() -> None:
     """And go when the driver lets go of them; what it got stays readable."""
+    before = store_bytes()
     ref = ray.put(ferry.to(bytearray(b"\x05") * BYTES, "torch"))
     actor = Holder.options(runtime_env=environment_of("torch")).remote()
     process = ray.get(actor.process.remote())
@@ -100,18 +100,19 @@ def test_objects_of_the_driver_outlive_a_killed_reader() -> None:
     assert (got == 5).all()
     del ref
     assert (got == 5).all()
-    assert store_bytes() >= BYTES
+    assert store_bytes() >= before + BYTES
     del got
-    wait_until(lambda: store_bytes() == 0, store_bytes)
+    wait_until(lambda: store_bytes() <= before, store_bytes)
 
 
 def test_the_driver_keeps_no_descriptor_or_mapping() -> None:
     """tensorferry itself opens nothing: objects lie in memory of Ray."""
     ray.get(ray.put(ferry.to(bytearray(BYTES), "torch")))
-    before, sockets = descriptors(), folders()
+    gc.collect()
+    before, held, sockets = store_bytes(), descriptors(), folders()
     for framework in ("numpy", "torch", "jax"):
         ferry.ray.get([ray.put(ferry.to(bytearray(BYTES), framework))] * 3, framework)
     assert mappings() == 0
     assert folders() <= sockets
-    wait_until(lambda: descriptors() <= before, lambda: (before, descriptors()))
-    wait_until(lambda: store_bytes() == 0, store_bytes)
+    wait_until(lambda: descriptors() <= held, lambda: (held, descriptors()))
+    wait_until(lambda: store_bytes() <= before, store_bytes)

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 import time
 import warnings
 from pathlib import Path
 
-import ray
 from support import ray_tasks
 from support.subprocesses import HANG_SECONDS
 
@@ -20,9 +18,9 @@ import tensorferry as ferry
 HOOKS = {"string": "support.ray_tasks.mark_process", "function": ray_tasks.mark_process}
 SWITCH = "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"
 
-os.environ.update(
-    RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0"
-)
+os.environ.update(ray_tasks.cluster_settings())
+
+import ray  # noqa: E402
 
 
 def is_in_logs(logs: Path, text: str) -> bool:

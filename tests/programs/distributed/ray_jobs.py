@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import ray
 from support import ray_tasks
 
 import tensorferry as ferry
@@ -39,6 +37,7 @@ def work(x: Any) -> tuple[dict[str, Any], Any]:
 
 def drive(what: str, result: str) -> None:
     """The driver of a job, which writes what it saw to a file."""
+    import ray
     import torch
 
     ray.init(runtime_env=ferry.ray.runtime_env() if what == "runtime_env" else None)
@@ -66,9 +65,9 @@ def submit(address: str, environment: dict[str, Any], what: str, result: str) ->
 
 
 def main() -> None:
-    os.environ.update(
-        RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32), RAY_USAGE_STATS_ENABLED="0"
-    )
+    os.environ.update(ray_tasks.cluster_settings())
+    import ray
+
     context = ray.init(num_cpus=1, include_dashboard=True, log_to_driver=False)
     reports = {}
     with TemporaryDirectory() as folder:

@@ -1,13 +1,9 @@
-"""`ferry.ray`: tensors of every framework through Ray, as fast as arrays of NumPy.
-
-Ray pickles what it puts into its object store. `runtime_env` switches the pickling of tensorferry
-on in the driver and, by a hook that Ray calls in each worker, in the cluster. `get` reads from the
-object store straight to a framework and a device. The module imports neither Ray nor a framework:
-Ray loads it in workers that may use none of them.
+"""The runtime environment in which tensors travel by tensorferry, and the hook for workers.
 
 Ray accepts one hook per job, so a hook of the user becomes part of ours. Ray's own switch for
 tensors of PyTorch registers a reducer that takes precedence over ours and gives memory of the store
-to be written; we warn about it and leave the decision to the user.
+to be written; we warn about it and leave the decision to the user. Ray loads this module in workers
+that may use no framework, so it imports none.
 """
 
 import importlib
@@ -15,21 +11,10 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
 from tensorferry import pickling
-from tensorferry._native import (
-    FerryError,
-    InvalidArgumentError,
-    UnsupportedDTypeError,
-    _to_any,
-    plan,
-)
-from tensorferry.functions.origins import framework_of
-from tensorferry.functions.trees import flatten
-
-__all__ = ["get", "runtime_env", "setup_worker"]
+from tensorferry._native import InvalidArgumentError
 
 # The field of a runtime environment that names the hook, and our hook as a string, which is the
 # only form that `ray job submit` accepts.
@@ -45,9 +30,7 @@ JOB_CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 JOB_OVERRIDE_VARIABLE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"
 
 
-def runtime_env(
-    runtime_env: Mapping[str, Any] | None = None, /, **fields: Any
-) -> dict[str, Any]:
+def runtime_env(runtime_env: Mapping[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:
     """Returns a runtime environment for `ray.init` in which tensors travel by tensorferry.
 
     The pickling of tensorferry is switched on in this process, too. A hook in the given environment
@@ -100,54 +83,6 @@ def setup_worker() -> None:
     pickling.enable()
 
 
-def get(
-    ref_or_refs: Any,
-    framework: str | ModuleType,
-    *,
-    device: Any = None,
-    writable: bool | None = None,
-    timeout: float | None = None,
-) -> Any:
-    """Gets objects of Ray with all their tensors as tensors of one framework.
-
-    Memory of the object store is read-only. NumPy, JAX and TensorFlow share it; PyTorch and Paddle
-    get a copy, or share it with `writable=False`. Another device gets one copy. Objects that were
-    put without tensorferry are read by Ray first, and the tensors in their containers converted.
-
-    Args:
-        ref_or_refs: An object ref, or a list of them.
-        framework: The framework of the tensors, as for `ferry.to`.
-        device: The device of the tensors, as for `ferry.to`.
-        writable: Whether the tensors may be written, as for `ferry.to`. With False, the caller
-            promises not to write; a write would change the stored object for every process.
-        timeout: The limit in seconds, as for `ray.get`.
-
-    Returns:
-        What `ray.get` returns, with the tensors in it converted. Objects without tensors are
-        returned unchanged.
-
-    Raises:
-        FerryError: A tensor cannot be converted to the framework or device.
-
-    Example:
-        >>> ref = ray.put(torch.arange(3))
-        >>> ferry.ray.get(ref, "jax").tolist()
-        [0, 1, 2]
-    """
-    import ray
-    from ray.exceptions import RaySystemError
-
-    try:
-        with pickling.load_options(framework=framework, device=device, writable=writable):
-            found = ray.get(ref_or_refs, timeout=timeout)
-    except RaySystemError as error:
-        # Ray wraps what fails while it reads an object, and adds a traceback to the text.
-        if isinstance(error.client_exc, FerryError):
-            raise error.client_exc from None
-        raise
-    return _convert(found, framework, device=device, writable=writable)
-
-
 class SetupHooks:
     """Our hook and a hook of the user, as one hook.
 
@@ -161,6 +96,7 @@ class SetupHooks:
         self.__name__ = f"{HOOK_NAME}, {name}"
 
     def __call__(self) -> None:
+        """Runs both hooks."""
         setup_worker()
         if isinstance(self.hook, str):
             module, _, name = self.hook.rpartition(".")
@@ -227,40 +163,12 @@ def _combine(hook: Any) -> Any:
     return SetupHooks(hook)
 
 
-def _convert(found: Any, framework: str | ModuleType, **options: Any) -> Any:
-    """An object with its tensors converted; those that were unpickled by tensorferry are already.
-
-    Arrays of text and objects are tensors to NumPy and have no counterpart: they stay unchanged, as
-    they do where tensorferry pickled them.
-    """
-    try:
-        return _to_any((found,), framework, **options)[0]
-    except UnsupportedDTypeError:
-        leaves, rebuild = flatten(found, lambda x: framework_of(x) is not None)
-        numeric = [index for index, leaf in enumerate(leaves) if _is_numeric(leaf)]
-        if len(numeric) == len(leaves):
-            raise
-    converted = _to_any(tuple(leaves[index] for index in numeric), framework, **options)
-    for index, leaf in zip(numeric, converted, strict=True):
-        leaves[index] = leaf
-    return rebuild(leaves)
-
-
-def _is_numeric(x: Any) -> bool:
-    """Whether NumPy could have the tensor with its element type."""
-    try:
-        plan(x, "numpy")
-    except UnsupportedDTypeError:
-        return False
-    return True
-
-
 def _warn_of_zero_copy(environment: Mapping[str, str]) -> None:
     """Warns if Ray's switch is on in an environment."""
     if environment.get(ZERO_COPY_SWITCH, "").lower() in ("1", "true"):
         warnings.warn(
-            f"{ZERO_COPY_SWITCH} is on: Ray pickles PyTorch tensors itself, and a write to one that "
-            "ray.get returned changes the stored object for every process"
+            f"{ZERO_COPY_SWITCH} is on: Ray pickles tensors of PyTorch itself, and a write to one "
+            "that ray.get returned changes the stored object for every process"
             f"\nhint: unset {ZERO_COPY_SWITCH}, and pass writable=False to ferry.ray.get to share",
             UserWarning,
             stacklevel=3,
