@@ -137,7 +137,7 @@ test-arrow: $(VENV)/.stamp-wheel ## Run 5,000 examples of each property of colum
 .PHONY: test-distributed
 test-distributed: $(DISTRIBUTED)/.stamp-wheel ## Run the tests with clusters of Ray and Dask, and those of joblib (QUICK=1 for each test, framework and layout once)
 	for engine in ray dask joblib; do \
-	    $(DISTRIBUTED)/bin/python -m pytest --confcutdir=tests/distributed/$$engine $(if $(QUICK),--quick) $(PYTEST_ARGS) tests/distributed/$$engine || exit 1; \
+	    $(DISTRIBUTED)/bin/python -m pytest --confcutdir=tests/distributed $(if $(QUICK),--quick) $(PYTEST_ARGS) tests/distributed/$$engine || exit 1; \
 	done
 
 .PHONY: test-oldest

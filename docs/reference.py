@@ -68,6 +68,7 @@ TOPICS = (
     ("pickling", "Pickling", "Pickles with out-of-band buffers.", ("pickling",)),
     ("arrow", "Tables", "Columns and tables of Arrow.", ("arrow",)),
     ("dask", "Dask", "Tensors through Dask.", ("dask",)),
+    ("ray", "Ray", "Tensors through Ray.", ("ray",)),
     ("tf1", "TensorFlow 1.x", "Tensors in and out of graphs.", ("tf1",)),
 )
 ERRORS = (

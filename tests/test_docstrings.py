@@ -34,7 +34,7 @@ def public() -> dict[str, Any]:
 
 PUBLIC = public()
 # These need the environment of Ray and Dask: tests/distributed runs their examples.
-DISTRIBUTED = ("dask.",)
+DISTRIBUTED = ("dask.", "ray.")
 EXAMPLES = sorted(name for name in PUBLIC if not name.startswith(DISTRIBUTED))
 
 

@@ -1,7 +1,6 @@
 """Tests of `ferry.dask` with a real cluster of two worker processes, one for all tests of a run.
 
-They have an environment of their own (`make test-distributed`). `--quick` runs each test function,
-each framework and each layout once. All frameworks are imported in every process, in an order that
+All frameworks are imported in every process, in an order that
 works, before the first tensor arrives there.
 """
 
@@ -13,8 +12,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from support import hang_guard
-from support.gpu_selection import split_quick
 from support.subprocesses import QUIET, import_frameworks, program_environment
 
 # Larger frames are split, so that small tensors travel in several. distributed reads the variable
@@ -55,22 +52,6 @@ class Cluster(NamedTuple):
         """Calls a function in a worker, to which what the arguments refer to is brought."""
         workers = [worker or self.second]
         return self.client.submit(function, *arguments, workers=workers, pure=False)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(hang_guard, "hang_guard")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--quick", action="store_true", help="each test and each value of a parameter once"
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("quick"):
-        items[:], left_out = split_quick(items)
-        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")

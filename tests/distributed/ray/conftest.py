@@ -1,7 +1,6 @@
 """Tests of `ferry.ray` with a real cluster of two CPUs, one for all tests of a run.
 
-They have an environment of their own (`make test-distributed`). `--quick` runs each test function,
-each framework and each layout once. A worker imports the frameworks whose tensors it gets, and the
+A worker imports the frameworks whose tensors it gets, and the
 tests give each framework workers of its own: TensorFlow before Paddle would end the process.
 """
 
@@ -12,8 +11,6 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from support import hang_guard
-from support.gpu_selection import split_quick
 from support.ray_tasks import cluster_settings
 from support.subprocesses import QUIET, import_frameworks, program_environment
 
@@ -31,25 +28,6 @@ import ray
 import tensorferry as ferry
 
 OBJECT_STORE_BYTES = 1 << 30
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(hang_guard, "hang_guard")
-    # Ray does not wait for the processes of a cluster that it has shut down.
-    ignored = r"ignore:subprocess \d+ is still running:ResourceWarning"
-    config.addinivalue_line("filterwarnings", ignored)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--quick", action="store_true", help="each test and each value of a parameter once"
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("quick"):
-        items[:], left_out = split_quick(items)
-        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,30 @@
+"""What the tests of Ray, Dask and joblib share: the guard against hangs, and the quick set.
+
+They have an environment of their own (`make test-distributed`). `--quick` runs each test function,
+each framework and each layout once.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support import hang_guard
+from support.gpu_selection import split_quick
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(hang_guard, "hang_guard")
+    # Ray does not wait for the processes of a cluster that it has shut down.
+    ignored = r"ignore:subprocess \d+ is still running:ResourceWarning"
+    config.addinivalue_line("filterwarnings", ignored)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true", help="each test and each value of a parameter once"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("quick"):
+        items[:], left_out = split_quick(items)
+        config.hook.pytest_deselected(items=left_out)
