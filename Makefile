@@ -213,7 +213,7 @@ fuzz: $(VENV)/.stamp-wheel ## Fuzz the parsers of files, of data from other proc
 ##### measure
 
 .PHONY: bench
-bench: $(VENV)/.stamp-wheel ## Measure against the best native one-liners (BENCH_ARGS="--quick --only percall" for less)
+bench: $(VENV)/.stamp-wheel $(DISTRIBUTED)/.stamp-wheel ## Measure against the best native one-liners (BENCH_ARGS="--quick --only percall" for less)
 	$(VENV)/bin/python benches/run.py $(BENCH_ARGS)
 
 ##### kernels

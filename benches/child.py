@@ -35,11 +35,12 @@ def call(
     *arguments: Any,
     environment: Mapping[str, str] | None = None,
     prefix: Sequence[str] = (),
+    interpreter: str = sys.executable,
 ) -> Any:
     """Calls `module:function` in a new interpreter, which `prefix` may wrap (valgrind)."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
-        command = [sys.executable, __file__, target, json.dumps(arguments), str(answer)]
+        command = [interpreter, __file__, target, json.dumps(arguments), str(answer)]
         done = subprocess.run(
             [*prefix, *command],
             env={**os.environ, **ENVIRONMENT, **(environment or {})},

@@ -20,14 +20,15 @@ from table import VOID, Section, misses, render
 
 SECTIONS = (
     *("percall", "convert", "trees", "via", "agnostic", "sparse", "tables", "threads", "files"),
-    *("processes", "pickles", "instructions"),
+    *("processes", "pickles", "ray_objects", "dask_transfers", "instructions"),
 )
 # The file of a section whose name is that of a package.
 FILES = {"sparse": "sparse_tensors"}
 # Need a GPU, so they are run by name.
 GPU = ("gpu", "gpu_copies", "transfers", "gpu_files", "gpu_processes")
-# Need the environment of Ray and Dask, .venv-distributed, so they are run by name there.
-DISTRIBUTED = ("dask_transfers",)
+# Need Ray or Dask, which have an environment of their own.
+DISTRIBUTED = ("ray_objects", "dask_transfers")
+DISTRIBUTED_PYTHON = Path(__file__).parents[1] / ".venv-distributed" / "bin" / "python"
 # Seconds between a section and the control after it.
 SETTLE = 5
 
@@ -38,7 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         nargs="+",
-        choices=(*SECTIONS, *GPU, *DISTRIBUTED),
+        choices=(*SECTIONS, *GPU),
         metavar="NAME",
         default=SECTIONS,
     )
@@ -67,7 +68,10 @@ def measured(name: str, quick: bool, controlled: bool) -> tuple[Section, dict[st
     file = FILES.get(name, name)
     for again in ("", ", again"):
         print(f"\n... {name}{again}", file=sys.stderr, flush=True)
-        section = Section(**child.call(f"{file}:run", quick, environment=given(name)))
+        interpreter = str(DISTRIBUTED_PYTHON) if name in DISTRIBUTED else sys.executable
+        section = Section(
+            **child.call(f"{file}:run", quick, environment=given(name), interpreter=interpreter)
+        )
         if not controlled:
             break
         # What a section has given back, the system clears and hands on for a while.

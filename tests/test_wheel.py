@@ -41,7 +41,7 @@ def test_every_framework_is_an_extra(installed):
         "paddle": "paddlepaddle",
         "mlx": "mlx[cpu]",
     }
-    assert set(installed.get_all("Provides-Extra")) == {*packages, "arrow", "dask"}
+    assert set(installed.get_all("Provides-Extra")) == {*packages, "arrow", "dask", "ray"}
     assert sorted(required(installed, *packages)) == sorted(
         f"{package}>={pins[package]} ; extra == '{extra}'" for extra, package in packages.items()
     )
@@ -55,10 +55,11 @@ def test_libraries_of_tables_are_an_extra_that_the_tests_install(installed):
         assert tables <= set(re.findall(r"^[\w-]+", lines, re.M))
 
 
-def test_dask_is_an_extra_at_the_version_that_is_tested(installed):
+@pytest.mark.parametrize(("extra", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_engines_are_extras_at_the_version_that_is_tested(installed, extra, package):
     lock = (ROOT / "requirements" / "distributed.lock").read_text()
-    (version,) = re.findall(r"^distributed==(\S+)", lock, re.M)
-    assert required(installed, "dask") == [f"distributed>={version} ; extra == 'dask'"]
+    (version,) = re.findall(rf"^{package}==(\S+)", lock, re.M)
+    assert required(installed, extra) == [f"{package}>={version} ; extra == '{extra}'"]
 
 
 def required(installed: metadata.PackageMetadata, *extras: str) -> list[str]:

@@ -63,8 +63,7 @@ def test_pages_import_frameworks_in_an_order_that_works():
 
 
 def test_blocks_are_of_a_kind_that_somebody_runs():
-    """python, py and, by tests/distributed, python3 are executed, sh is checked below, and text is
-    what is shown."""
+    """python, py and python3 are executed, sh is checked below, and text is what is shown."""
     for page in PAGES:
         assert kinds(page) <= {"", "python", "py", "python3", "sh", "text"}, page
     assert len(pages_with_code()) >= 20

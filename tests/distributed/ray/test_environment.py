@@ -15,7 +15,7 @@ from support.ray_tasks import environment_of
 from support.refusals import refused
 
 import tensorferry as ferry
-from tensorferry.ray import HOOK_FIELD, HOOK_NAME, JOB_CONFIG_VARIABLE, ZERO_COPY_SWITCH
+from tensorferry.ray.environment import HOOK_FIELD, HOOK_NAME, JOB_CONFIG_VARIABLE, ZERO_COPY_SWITCH
 
 USER_HOOK = "support.ray_tasks.mark_process"
 
