@@ -30,7 +30,7 @@ FRAMEWORKS = ("torch", "jax", "tensorflow")
 TARGETS = {"put": 1.3, "get": 3.0, "actor to actor": 1.5}
 # The most that a copy on arrival may take, as a multiple of a copy into warm memory.
 COPY_TARGET = 1.2
-CHECKED_PLACES = 64
+CHECKED_INDICES = 64
 STORE_WAIT_SECONDS = 60
 
 
@@ -54,7 +54,7 @@ def make(framework: str, size: int) -> Any:
 
 def check(x: Any, expected: np.ndarray, whole: bool = False) -> None:
     """Compares a tensor with the values that it must have, without tensorferry."""
-    step = 1 if whole else len(expected) // CHECKED_PLACES
+    step = 1 if whole else len(expected) // CHECKED_INDICES
     found = np.asarray(x[::step])
     if found.tobytes() != expected[::step].tobytes():
         raise AssertionError("other values")

@@ -101,7 +101,7 @@ def pickles_by_tensorferry() -> bool:
     return any(isinstance(entries, ours) for entries in maps)
 
 
-def mark_process() -> None:
+def flag_process() -> None:
     """A hook of a user: says in the environment that it ran, and after which one."""
     os.environ["TENSORFERRY_TEST_HOOK"] = f"after ours: {pickles_by_tensorferry()}"
 

@@ -17,7 +17,7 @@ from support.refusals import refused
 import tensorferry as ferry
 from tensorferry.ray.environment import HOOK_FIELD, HOOK_NAME, JOB_CONFIG_VARIABLE, ZERO_COPY_SWITCH
 
-USER_HOOK = "support.ray_tasks.mark_process"
+USER_HOOK = "support.ray_tasks.flag_process"
 
 
 @pytest.fixture
@@ -79,10 +79,10 @@ def test_our_hook_is_not_added_twice() -> None:
 
 
 def test_both_hooks_run_and_ours_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    for hook in (USER_HOOK, ray_tasks.mark_process):
+    for hook in (USER_HOOK, ray_tasks.flag_process):
         monkeypatch.setenv("TENSORFERRY_TEST_HOOK", "")
         both = ferry.ray.runtime_env(worker_process_setup_hook=hook)[HOOK_FIELD]
-        assert "mark_process" in both.__name__
+        assert "flag_process" in both.__name__
         ferry.pickling.disable()
         both()
         assert ray_tasks.report()["hook"] == "after ours: True"

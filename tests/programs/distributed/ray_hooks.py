@@ -15,7 +15,7 @@ from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 
-HOOKS = {"string": "support.ray_tasks.mark_process", "function": ray_tasks.mark_process}
+HOOKS = {"string": "support.ray_tasks.flag_process", "function": ray_tasks.flag_process}
 SWITCH = "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"
 
 os.environ.update(ray_tasks.cluster_settings())

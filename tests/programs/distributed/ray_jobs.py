@@ -19,7 +19,7 @@ from support import ray_tasks
 import tensorferry as ferry
 
 OUR_HOOK = {"worker_process_setup_hook": "tensorferry.ray.setup_worker"}
-USER_HOOK = {"worker_process_setup_hook": "support.ray_tasks.mark_process"}
+USER_HOOK = {"worker_process_setup_hook": "support.ray_tasks.flag_process"}
 IN_DRIVER = {"env_vars": {"RAY_RUNTIME_ENV_HOOK": "tensorferry.ray.runtime_env"}}
 
 # The runtime environment of the job, and what its driver does.
