@@ -19,6 +19,7 @@ import paddle
 import pytest
 import scipy.sparse
 import torch
+from support import subprocesses
 from support.introspect import x64
 
 import tensorferry as ferry
@@ -333,21 +334,8 @@ def test_an_error_within_a_sparse_tensor_leaves_nothing_behind() -> None:
 
 
 def test_registered_frameworks_are_carried() -> None:
-    class Holder:
-        def __init__(self, array: np.ndarray) -> None:
-            self.array = array
-
-    ferry.register_framework(
-        "pickled holder",
-        types=[Holder],
-        read=lambda holder: holder.array,
-        write=lambda exported: Holder(np.from_dlpack(exported)),
-    )
-    data, buffers = pickling.dumps(Holder(np.arange(5.0)))
-    assert len(buffers) == 1
-    back = pickling.loads(data, buffers)
-    assert type(back) is Holder
-    assert back.array.tolist() == [0, 1, 2, 3, 4]
+    """In a process of its own: a registration is for good."""
+    subprocesses.run_program("pickling/registered_frameworks.py")
 
 
 def test_read_only_memory_stays_read_only_through_later_hops() -> None:
