@@ -261,6 +261,7 @@ def run(quick: bool) -> dict[str, Any]:
 
     size, rounds = OBJECT_BYTES[quick], 7 if quick else 15
     ray.init(
+        "local",
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,

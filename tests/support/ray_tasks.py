@@ -5,6 +5,7 @@ A worker imports this module, which imports neither Ray nor a framework.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import sys
@@ -164,6 +165,15 @@ class Holder:
         refs = [ray.put(values) for _ in range(4)]
         self.x = refs, ferry.ray.get(refs, framework, writable=False)
         return sum(see(x)[2][0] for x in self.x[1])
+
+
+class AsyncReader:
+    """An actor whose methods run in an event loop."""
+
+    async def read(self, refs: list[Any], framework: str) -> Seen:
+        import tensorferry as ferry
+
+        return see(await asyncio.to_thread(ferry.ray.get, refs[0], framework))
 
 
 def tied_pair(pair: list[Any]) -> tuple[bool, list[Any]]:

@@ -75,26 +75,23 @@ def get(
 
     # The options are checked before the call waits for an object.
     options = pickling.load_options(framework, device, writable)
+    failure: object = None
     try:
         with _without_log(), options:
             found = ray.get(ref_or_refs, timeout=timeout)
         leaves, rebuild, has_others = _flatten(found)
-    except RaySystemError:
-        has_others = True
-    if has_others:
-        found = _read_unchanged(ref_or_refs, timeout)
-        leaves, rebuild, _ = _flatten(found)
-    strays = [
-        index
-        for index, leaf in enumerate(leaves)
-        if not _is_as_requested(leaf, canonical(framework), device, writable)
-    ]
-    if not strays:
-        return found
-    converted = _convert([leaves[index] for index in strays], framework, device, writable)
-    for index, leaf in zip(strays, converted, strict=True):
-        leaves[index] = leaf
-    return rebuild(leaves)
+    except RaySystemError as error:
+        has_others, failure = True, error.client_exc
+    try:
+        if has_others:
+            found = _read_unchanged(ref_or_refs, timeout)
+            leaves, rebuild, _ = _flatten(found)
+        return _convert_strays(found, leaves, rebuild, framework, device, writable)
+    except FerryError:
+        # The first error names the tensor alone, and not its position among others.
+        if isinstance(failure, FerryError):
+            raise failure from None
+        raise
 
 
 def _read_unchanged(ref_or_refs: Any, timeout: float | None) -> Any:
@@ -112,6 +109,28 @@ def _read_unchanged(ref_or_refs: Any, timeout: float | None) -> Any:
         if isinstance(error.client_exc, FerryError):
             raise error.client_exc from None
         raise
+
+
+def _convert_strays(
+    found: Any,
+    leaves: list[Any],
+    rebuild: Rebuild,
+    framework: str | ModuleType,
+    device: Any,
+    writable: bool | None,
+) -> Any:
+    """The object with the tensors converted that are not as requested."""
+    strays = [
+        index
+        for index, leaf in enumerate(leaves)
+        if not _is_as_requested(leaf, canonical(framework), device, writable)
+    ]
+    if not strays:
+        return found
+    converted = _convert([leaves[index] for index in strays], framework, device, writable)
+    for index, leaf in zip(strays, converted, strict=True):
+        leaves[index] = leaf
+    return rebuild(leaves)
 
 
 def _convert(

@@ -35,6 +35,7 @@ def cluster() -> Iterator[None]:
     """A cluster in whose workers tests/ can be imported and JAX has 64-bit types."""
     variables = {"PYTHONPATH": program_environment()["PYTHONPATH"], "JAX_ENABLE_X64": "1"}
     ray.init(
+        "local",
         num_cpus=2,
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,

@@ -10,11 +10,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from support import ray_tasks
+from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 
@@ -55,12 +57,13 @@ def submit(address: str, environment: dict[str, Any], what: str, result: str) ->
     """Submits one job, and waits for its end."""
     ray_command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit"]
     options = ["--address", address, "--runtime-env-json", json.dumps(environment), "--"]
-    done = subprocess.run(
-        [*ray_command, *options, sys.executable, __file__, what, result],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [*ray_command, *options, sys.executable, __file__, what, result]
+    deadline = time.monotonic() + HANG_SECONDS
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # The dashboard answers before the agent that starts jobs does.
+        if "No available agent" not in done.stderr or time.monotonic() > deadline:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -68,14 +71,18 @@ def main() -> None:
     os.environ.update(ray_tasks.cluster_settings())
     import ray
 
-    context = ray.init(num_cpus=1, include_dashboard=True, log_to_driver=False)
     reports = {}
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        context = ray.init(
+            "local", num_cpus=1, include_dashboard=True, log_to_driver=False, _temp_dir=folder
+        )
+        # As `ray start` does. Without it, the driver of a job may find another cluster.
+        Path(folder, "ray_current_cluster").write_text(context.address_info["gcs_address"])
         for number, (name, (environment, what)) in enumerate(JOBS.items()):
-            result = Path(folder, str(number))
+            result = Path(folder, f"result-{number}")
             submit(f"http://{context.dashboard_url}", environment, what, str(result))
             reports[name] = json.loads(result.read_text())
-    ray.shutdown()
+        ray.shutdown()
     print(json.dumps(reports))
 
 
