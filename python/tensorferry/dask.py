@@ -154,7 +154,7 @@ def _dump_pickle(x: Any, context: dict[str, Any] | None = None) -> tuple[dict[st
     try:
         data, buffers = pickling.dumps(_with_gradient(x))
         if _needs_cloudpickle(x, data):
-            data, buffers = _dump_cloudpickle(x)
+            data, buffers = _dump_cloudpickle(_with_gradient(x))
     except Exception as error:
         from distributed.protocol.serialize import pickle_dumps
 

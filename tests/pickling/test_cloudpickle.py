@@ -75,22 +75,25 @@ def others(x: Any) -> list[Any]:
     torch.save(x, saved)
     saved.seek(0)
     loaded = torch.load(saved, weights_only=True)
-    shallow, deep = copy.copy(x), copy.deepcopy(x)
+    shallow, deep = copy.copy(x["w"]), copy.deepcopy(x)
     return [
         saved.getvalue(),
         pickle.dumps(x),
         pickle.dumps(x, protocol=4),
         pickle.dumps(x, protocol=5, buffer_callback=lambda _: None),
-        [shallow["w"].data_ptr() == x["w"].data_ptr(), deep["w"].data_ptr() == x["w"].data_ptr()],
+        [shallow.data_ptr() == x["w"].data_ptr(), deep["w"].data_ptr() == x["w"].data_ptr()],
         loaded["w"].tolist(),
     ]
 
 
 def test_nothing_else_changes(enabled: None) -> None:
-    x = {"w": torch.arange(5.0)}
-    with_it = others(x)
-    pickling.disable()
-    assert others(x) == with_it
+    weight = torch.arange(6.0).reshape(2, 3)
+    for w in (weight, weight.t(), weight[:, 1], torch.nn.Parameter(weight), weight.bfloat16()):
+        x = {"w": w}
+        pickling.enable()
+        with_it = others(x)
+        pickling.disable()
+        assert others(x) == with_it
 
 
 PROGRAM = "import sys, tensorferry as ferry; ferry.pickling.enable(); %s"

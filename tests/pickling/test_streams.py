@@ -87,11 +87,21 @@ def test_a_stream_names_one_function_of_the_package() -> None:
     assert names == {("tensorferry.pickling", "_rebuild")}
 
 
-def test_an_unknown_version_says_what_to_install() -> None:
-    with pytest.raises(
-        ferry.InvalidTensorError, match=r"version 2.*\nhint: .*pip install --upgrade"
-    ):
-        pickling._rebuild(2, "whatever", "a", "later", "version", "has")
+@pytest.mark.parametrize("version", [2, 2**40, -1, "1", None])
+def test_an_unknown_version_says_what_to_install(version: Any) -> None:
+    with pytest.raises(ferry.InvalidTensorError, match=r"version .*\nhint: .*pip install"):
+        pickling._rebuild(version, "whatever", "a", "later", "version", "has")
+
+
+@pytest.mark.slow
+def test_a_tensor_of_more_than_4_gib() -> None:
+    t = torch.empty((1 << 32) + 100, dtype=torch.uint8)
+    t[-3:] = torch.tensor([1, 2, 3], dtype=torch.uint8)
+    data, buffers = pickling.dumps(t)
+    back = pickling.loads(data, [buffers[0].raw().toreadonly()])
+    assert back.shape == t.shape
+    assert back.data_ptr() != t.data_ptr()
+    assert back[-3:].tolist() == [1, 2, 3]
 
 
 DAMAGED = {
@@ -216,6 +226,8 @@ def test_plans_say_what_travels() -> None:
     assert plan.bytes_moved == 400
     assert plan.parts[1].steps[0][0] == "pack"
     assert len(pickling.dumps(tree)[1]) == len(plan.parts)
+    (conjugate,) = pickling.plan(torch.ones(10, dtype=torch.complex64).conj()).parts
+    assert (conjugate.action, conjugate.bytes_moved) == ("copy", 80)
     assert pickling.plan("no tensor").parts == []
     with pytest.raises((pickle.PicklingError, AttributeError)):
         pickling.plan([t, lambda: None])

@@ -27,7 +27,6 @@ from tensorferry import pickling
 
 import jax  # isort: skip
 import tensorflow as tf  # isort: skip
-import itertools
 
 
 def there_and_back(x: Any, **options: Any) -> Any:
@@ -171,11 +170,17 @@ def test_weak_types_of_jax_are_kept() -> None:
     assert not strong.weak_type
     back = there_and_back([weak, strong, weak * 3])
     assert [each.weak_type for each in back] == [True, False, True]
-    for x in (jnp.asarray(3), jnp.asarray(2j), jnp.broadcast_to(weak, (3, 2))):
-        again = there_and_back(x)
-        assert again.weak_type
-        assert again.dtype == x.dtype
-        assert np.array_equal(again, x)
+    half = jax.lax.convert_element_type_p.bind(
+        jnp.ones(3, jnp.float16), new_dtype=np.dtype("float16"), weak_type=True, sharding=None
+    )
+    for x in (jnp.asarray(3), jnp.asarray(2j), jnp.broadcast_to(weak, (3, 2)), half):
+        data, buffers = pickling.dumps(x)
+        for is_wide in (False, True):
+            with x64(is_wide):
+                again = pickling.loads(data, buffers)
+            assert again.weak_type
+            assert again.dtype == x.dtype
+            assert np.array_equal(again, x)
     assert np.array_equal([float(each) for each in back], [2, 2, 6])
     assert (back[0] + jnp.ones(1, jnp.bfloat16)).dtype == jnp.bfloat16
     assert (back[1] + jnp.ones(1, jnp.bfloat16)).dtype == jnp.float32
@@ -257,6 +262,14 @@ def test_subclasses_and_special_tensors_keep_their_own_reducers() -> None:
         back = there_and_back([x])[0]
         assert type(back) is type(x)
         assert str(back) == str(x)
+
+
+def test_an_array_that_contains_itself() -> None:
+    a = np.empty(2, object)
+    a[0], a[1] = a, torch.ones(3)
+    back = there_and_back(a)
+    assert back[0] is back
+    assert torch.equal(back[1], a[1])
 
 
 def test_arrays_that_numpy_pickles_itself_stay_out_of_band() -> None:
@@ -371,18 +384,52 @@ def test_writable_options() -> None:
     array = pickling.loads(data, [raw], "numpy", writable=True)
     assert array.flags.writeable
     assert array.__array_interface__["data"][0] != start
+    # True is a promise about the buffers too, those that may be written included.
+    for framework in ("numpy", "torch", "paddle"):
+        own = pickling.loads(data, buffers, framework, writable=True)
+        own[0] = 7
+        assert t[0] != 7
 
 
-def test_small_copies_of_a_tree_share_one_block() -> None:
-    tree = [torch.rand(100) for _ in range(50)]
-    addresses = [each.data_ptr() for each in there_and_back(tree)]
-    steps = {b - a for a, b in itertools.pairwise(addresses)}
-    assert steps == {448}  # 400 bytes, in multiples of 64
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+def test_what_must_not_be_written_stays_read_only_through_later_hops(framework: str) -> None:
+    data, buffers = pickling.dumps(torch.zeros(1000))
+    raw = bytes(buffers[0].raw())
+    lent = pickling.loads(data, [raw], framework, writable=False)
+    for again in (ferry.to(lent, "numpy"), ferry.to(ferry.to(lent, "jax"), "numpy")):
+        assert not again.flags.writeable
+    again, buffers = pickling.dumps(lent)
+    assert buffers[0].raw().readonly
+    copied = pickling.loads(again, buffers)
+    copied[0] = 5
+    copied = ferry.to(lent, "torch" if framework == "paddle" else "paddle")
+    copied[0] = 6
+    assert raw == bytes(4000)
+    view = ferry.to(lent[10:20], "numpy")
+    assert not view.flags.writeable
+
+
+def test_small_copies_of_a_tree_share_blocks_of_the_pool() -> None:
+    tree = [torch.full((4096,), float(number)) for number in range(1000)]
+    before = ferry.memory_stats().used_bytes
     back = there_and_back(tree)
-    kept = back[17]
+    assert all(map(torch.equal, back, tree))
+    used = ferry.memory_stats().used_bytes - before
+    assert 14 << 20 <= used <= 20 << 20
+    kept = back[-1]
     del back
     gc.collect()
-    assert torch.equal(kept, tree[17])
+    assert ferry.memory_stats().used_bytes - before < used
+    assert torch.equal(kept, tree[-1])
+
+
+def test_one_small_copy_takes_no_memory_for_what_is_shared() -> None:
+    arrays = [np.zeros(1 << 20, np.uint8) for _ in range(50)]
+    data, buffers = pickling.dumps((arrays, torch.zeros(100)))
+    before = ferry.memory_stats().used_bytes
+    kept = pickling.loads(data, [memoryview(each).toreadonly() for each in buffers])
+    assert ferry.memory_stats().used_bytes - before < 1 << 20
+    assert len(kept) == 2
 
 
 def test_a_framework_that_is_missing_is_named_with_the_option(

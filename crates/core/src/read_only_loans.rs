@@ -8,8 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-static LOAN_COUNT: AtomicUsize = AtomicUsize::new(0);
-static LOANS: Mutex<Ranges> = Mutex::new(Ranges { counts: BTreeMap::new(), longest: 0 });
+/// Memory lent to frameworks of immutable tensors.
+static IMMUTABLE: LoanTable = LoanTable::new();
+/// Memory lent to frameworks of writable tensors, whose user has promised not to write.
+static PROMISED: LoanTable = LoanTable::new();
+
+struct LoanTable {
+    count: AtomicUsize,
+    ranges: Mutex<Ranges>,
+}
 
 struct Ranges {
     /// The number of loans of each range, from its first byte to one past its last.
@@ -19,27 +26,62 @@ struct Ranges {
 }
 
 /// A range of addresses that counts as read-only until this is dropped.
-#[derive(Debug)]
 pub struct ReadOnlyLoan {
     range: (usize, usize),
+    table: &'static LoanTable,
 }
 
-fn ranges() -> MutexGuard<'static, Ranges> {
-    LOANS.lock().unwrap_or_else(PoisonError::into_inner)
+impl std::fmt::Debug for ReadOnlyLoan {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ReadOnlyLoan").field("range", &self.range).finish_non_exhaustive()
+    }
 }
 
-/// Records the addresses from `start` up to `end` as read-only.
+impl LoanTable {
+    const fn new() -> Self {
+        let ranges = Ranges { counts: BTreeMap::new(), longest: 0 };
+        Self { count: AtomicUsize::new(0), ranges: Mutex::new(ranges) }
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lend(&'static self, start: usize, end: usize) -> ReadOnlyLoan {
+        let mut ranges = self.ranges();
+        *ranges.counts.entry((start, end)).or_insert(0) += 1;
+        ranges.longest = ranges.longest.max(end.saturating_sub(start));
+        self.count.fetch_add(1, Ordering::Release);
+        ReadOnlyLoan { range: (start, end), table: self }
+    }
+
+    fn contains(&self, address: usize) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let ranges = self.ranges();
+        let earliest = address.saturating_sub(ranges.longest);
+        ranges
+            .counts
+            .range((earliest, 0)..=(address, usize::MAX))
+            .any(|(&(start, end), _)| start <= address && address < end)
+    }
+}
+
+/// Records the addresses from `start` up to `end` as read-only, for frameworks of immutable tensors.
 pub fn lend(start: usize, end: usize) -> ReadOnlyLoan {
-    let mut ranges = ranges();
-    *ranges.counts.entry((start, end)).or_insert(0) += 1;
-    ranges.longest = ranges.longest.max(end.saturating_sub(start));
-    LOAN_COUNT.fetch_add(1, Ordering::Release);
-    ReadOnlyLoan { range: (start, end) }
+    IMMUTABLE.lend(start, end)
+}
+
+/// Records the addresses from `start` up to `end` as read-only, for frameworks of writable tensors whose user has promised not to
+/// write. The readers of these frameworks query [`is_promised`].
+pub fn lend_promised(start: usize, end: usize) -> ReadOnlyLoan {
+    PROMISED.lend(start, end)
 }
 
 impl Drop for ReadOnlyLoan {
     fn drop(&mut self) {
-        let mut ranges = ranges();
+        let mut ranges = self.table.ranges();
         if let Some(count) = ranges.counts.get_mut(&self.range) {
             *count -= 1;
             if *count == 0 {
@@ -49,21 +91,19 @@ impl Drop for ReadOnlyLoan {
         if ranges.counts.is_empty() {
             ranges.longest = 0;
         }
-        LOAN_COUNT.fetch_sub(1, Ordering::Release);
+        self.table.count.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// Whether `address` is in memory that is lent as read-only.
+/// Whether `address` is in memory that is lent as read-only, to any framework.
 pub fn is_on_loan(address: usize) -> bool {
-    if LOAN_COUNT.load(Ordering::Acquire) == 0 {
-        return false;
-    }
-    let ranges = ranges();
-    let earliest = address.saturating_sub(ranges.longest);
-    ranges
-        .counts
-        .range((earliest, 0)..=(address, usize::MAX))
-        .any(|(&(start, end), _)| start <= address && address < end)
+    IMMUTABLE.contains(address) || is_promised(address)
+}
+
+/// Whether `address` is in memory that is lent to a framework of writable tensors.
+#[inline]
+pub fn is_promised(address: usize) -> bool {
+    PROMISED.contains(address)
 }
 
 #[cfg(test)]
@@ -83,5 +123,14 @@ mod tests {
         assert!(is_on_loan(0x2000));
         drop(twice);
         assert!(!is_on_loan(0x2000));
+    }
+
+    #[test]
+    fn promised_loans_are_told_apart() {
+        let (immutable, promised) = (lend(0x2_0000, 0x2_1000), lend_promised(0x2_1000, 0x2_2000));
+        assert!(is_on_loan(0x2_0000) && !is_promised(0x2_0000));
+        assert!(is_on_loan(0x2_1000) && is_promised(0x2_1000));
+        drop((immutable, promised));
+        assert!(!is_on_loan(0x2_0000) && !is_on_loan(0x2_1000));
     }
 }

@@ -28,12 +28,6 @@ __all__ = ["Pickler", "disable", "dispatch_table", "dumps", "enable", "loads", "
 #: tensor one of the framework, on the device. For `ferry.ray` and `ferry.dask`.
 load_options = _LoadOptions
 
-#: Copies of fewer bytes share one block per tree. Larger ones have a block of the pool each.
-_SMALL_TENSOR_BYTES = 4 << 20
-
-#: What each tensor of a shared block uses at least, and in multiples of.
-_ALIGNMENT_BYTES = 64
-
 Mapping.register(_DispatchTable)
 
 _OWN_TABLE: Any = _DispatchTable(copyreg.dispatch_table)
@@ -129,7 +123,9 @@ def loads(
     Args:
         data: The pickle.
         buffers: Its buffers, in the order of `dumps`: any objects with the buffer protocol.
-        framework: The framework of every tensor; None for the one that it had.
+        framework: The framework of every tensor, also of those inside of objects of other classes,
+            which may not work with them; None for the one that it had. Sparse tensors stay as they
+            are if the framework has none.
         device: The device of every tensor; None for the one that it had.
         writable: True guarantees tensors that may be written without a change to the buffers. False
             shares read-only buffers with every framework, and the caller must not write the
@@ -150,13 +146,7 @@ def loads(
         >>> ferry.pickling.loads(data, buffers, "torch")["x"].tolist()
         [0.0, 1.0, 2.0]
     """
-    buffers = list(buffers)
-    small = 0
-    for buffer in buffers:
-        size = memoryview(buffer).nbytes
-        if size < _SMALL_TENSOR_BYTES:
-            small += max(_ALIGNMENT_BYTES, -size % _ALIGNMENT_BYTES + size)
-    with _LoadOptions(framework, device, writable, small):
+    with _LoadOptions(framework, device, writable):
         return pickle.loads(data, buffers=buffers)
 
 

@@ -82,7 +82,9 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name not in _MODULES:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        others = (finder for finder in sys.meta_path if not isinstance(finder, _Finder))
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)
         return spec
@@ -103,4 +105,6 @@ class _Loader(importlib.abc.Loader):
         _insert(module)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # a copy of the loader that is not complete
+            raise AttributeError(name)
         return getattr(self._loader, name)

@@ -58,7 +58,8 @@ def runtime_env(runtime_env: Mapping[str, Any] | None = None, /, **fields: Any) 
     hook = _inherit_job_hook(merged.pop(HOOK_FIELD, None))
     if hook is not None:
         merged[HOOK_FIELD] = hook
-    _warn_of_zero_copy({**os.environ, **(merged.get("env_vars") or {})})
+    if not _warn_of_zero_copy(os.environ):
+        _warn_of_zero_copy(merged.get("env_vars") or {})
     pickling.enable()
     return merged
 
@@ -163,9 +164,10 @@ def _combine(hook: Any) -> Any:
     return SetupHooks(hook)
 
 
-def _warn_of_zero_copy(environment: Mapping[str, str]) -> None:
-    """Warns if Ray's switch is on in an environment."""
-    if environment.get(ZERO_COPY_SWITCH, "").lower() in ("1", "true"):
+def _warn_of_zero_copy(environment: Mapping[str, str]) -> bool:
+    """Warns if Ray's switch is on in an environment, and returns whether it is."""
+    is_on = environment.get(ZERO_COPY_SWITCH, "").lower() in ("1", "true")
+    if is_on:
         warnings.warn(
             f"{ZERO_COPY_SWITCH} is on: Ray pickles tensors of PyTorch itself, and a write to one "
             "that ray.get returned changes the stored object for every process"
@@ -173,3 +175,4 @@ def _warn_of_zero_copy(environment: Mapping[str, str]) -> None:
             UserWarning,
             stacklevel=3,
         )
+    return is_on

@@ -19,7 +19,8 @@ from types import ModuleType, NoneType
 from typing import Any
 
 from tensorferry import pickling
-from tensorferry._native import FerryError, _to_any, canonical, classify, plan
+from tensorferry._native import FerryError, canonical, classify, plan
+from tensorferry._native import to as _to
 from tensorferry.functions.trees import Rebuild, flatten
 
 # Element types of arrays that are not tensors of numbers: text, bytes, objects and times.
@@ -138,7 +139,7 @@ def _convert(
 ) -> list[Any]:
     """Tensors as those of a framework."""
     if writable is not False:
-        return list(_to_any(tuple(leaves), framework, device=device, writable=writable))
+        return [_to(leaf, framework, device=device, writable=writable) for leaf in leaves]
     # `to` refuses read-only tensors of frameworks that have none. Unpickling shares the memory, if
     # the caller promises not to write.
     table = pickling.dispatch_table()
@@ -148,7 +149,7 @@ def _convert(
             data, buffers = pickling.dumps(leaf)
             result.append(pickling.loads(data, buffers, framework, device, writable))
         else:
-            result.append(_to_any((leaf,), framework, device=device)[0])
+            result.append(_to(leaf, framework, device=device))
     return result
 
 

@@ -7,6 +7,7 @@
 use super::dlpack_exchange::Exchange;
 use super::{Framework, import};
 use crate::conversion::object_kinds::{Builtin, RecognisedTensor};
+use crate::conversion::read_only::restore_promised_flag;
 use crate::conversion::source::Source;
 use crate::errors::{Failure, Result, fail, framework_error};
 use crate::fast_paths::samples::{self, ExpectedTensor};
@@ -134,6 +135,7 @@ impl Framework for Paddle {
         if requires_grad && !object.getattr(interned!(py, "is_leaf"))?.is_truthy()? {
             tensor.set_read_only();
         }
+        restore_promised_flag(&mut tensor);
         let mut source = Source::in_place(object.clone(), "paddle", tensor);
         if requires_grad {
             source.mutability = SourceMutability::Differentiable;

@@ -18,6 +18,7 @@ use super::dlpack_exchange::Exchange;
 use super::{Framework, allocation_failed, within};
 use crate::conversion::alignment;
 use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
+use crate::conversion::read_only::restore_promised_flag;
 use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, fail, framework_error};
@@ -57,7 +58,8 @@ impl Framework for Torch {
             let requires_grad = state.slots.requires_grad.is_true(object)?;
             let is_saved = requires_grad && !state.slots.is_leaf.is_true(object)?;
             let access = if is_saved { Access::ReadOnly } else { Access::ReadWrite };
-            let tensor = borrow(state, object, access).map_err(|failure| explain(object, failure))?;
+            let mut tensor = borrow(state, object, access).map_err(|failure| explain(object, failure))?;
+            restore_promised_flag(&mut tensor);
             check_storage(state, &tensor, form, object.py())?;
             check_byte_dtype(state, object, tensor.dtype())?;
             let pending = state.bits.pending(&state.slots, object, tensor.dtype())?;

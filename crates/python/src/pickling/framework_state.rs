@@ -3,9 +3,8 @@
 use crate::conversion::object_kinds::Builtin;
 use crate::errors::{Result, framework_error};
 use crate::interpreter::once::{ForkSafeOnce, interned};
-use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyComplex, PyDict, PyType};
+use pyo3::types::{PyDict, PyType};
 
 /// The tensor requires a gradient.
 const REQUIRES_GRAD: u8 = 1;
@@ -101,15 +100,12 @@ fn restore_torch<'py>(
 /// An array with the same values and a weak type.
 ///
 /// JAX's own unpickling replaces the abstract value of the array. Its compiled functions do not notice that, and then give wrong
-/// types for other arrays too. Here the values are set in an array that JAX made with a weak type.
+/// types for other arrays too. The primitive makes an array whose type is weak everywhere.
 fn with_weak_type<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = array.py();
-    let kind = array.getattr("dtype")?.getattr("kind")?.extract::<char>()?;
-    let fill = match kind {
-        'i' | 'u' => 0_i64.into_bound_py_any(py)?,
-        'c' => PyComplex::from_doubles(py, 0.0, 0.0).into_any(),
-        _ => 0.0_f64.into_bound_py_any(py)?,
-    };
-    let weak = py.import("jax.lax")?.call_method1("full", (array.getattr("shape")?, fill))?;
-    weak.getattr("at")?.get_item(py.Ellipsis())?.call_method1("set", (array,))
+    let options = PyDict::new(py);
+    options.set_item("new_dtype", array.getattr("dtype")?)?;
+    options.set_item("weak_type", true)?;
+    options.set_item("sharding", py.None())?;
+    py.import("jax.lax")?.getattr("convert_element_type_p")?.call_method("bind", (array,), Some(&options))
 }

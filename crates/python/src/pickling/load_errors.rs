@@ -7,12 +7,16 @@ use tensorferry_core::{Error, ErrorKind};
 /// The failure to find the framework of a tensor, with the option that chooses another one.
 pub(super) fn name_framework_option(failure: Failure) -> Failure {
     match failure {
-        Failure::Ferry(error) if error.kind() == ErrorKind::FrameworkMissing => fail(
-            ErrorKind::FrameworkMissing,
-            format!("the pickle has a tensor of a framework that this process lacks: {}", error.fact()),
-            "install the framework, or pass another one: ferry.pickling.loads(data, buffers, \"numpy\") or \
+        Failure::Ferry(error)
+            if error.kind() == ErrorKind::FrameworkMissing && error.fact().ends_with("is not installed") =>
+        {
+            fail(
+                ErrorKind::FrameworkMissing,
+                format!("the pickle has a tensor of a framework that this process lacks: {}", error.fact()),
+                "install the framework, or pass another one: ferry.pickling.loads(data, buffers, \"numpy\") or \
              ferry.ray.get(ref, \"numpy\")",
-        ),
+            )
+        }
         other => other,
     }
 }

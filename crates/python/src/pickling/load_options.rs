@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use tensorferry_core::ErrorKind;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::plan::{ConvertOptions, DeviceRequest};
-use tensorferry_core::tree_block::TreeBlock;
+use tensorferry_core::tree_block::TreeBlocks;
 
 /// The options of the innermost block.
 #[derive(Clone, Copy)]
@@ -23,8 +23,8 @@ pub(super) struct Options {
 
 /// A block that is entered.
 enum Scope {
-    /// A `with` block: its options, and the memory for small tensors that are copied.
-    Block { options: Options, small_bytes: usize, small_tensors: Option<TreeBlock> },
+    /// A `with` block: its options, and the memory of tensors that are copied.
+    Block { options: Options, copies: TreeBlocks },
     /// The arrays of a sparse tensor, which keep their framework until the tensor is complete.
     SparseTensor,
 }
@@ -54,56 +54,46 @@ pub(super) fn leave_sparse_tensor() -> bool {
     SCOPES.with_borrow_mut(|scopes| scopes.pop_if(|scope| matches!(scope, Scope::SparseTensor)).is_some())
 }
 
-/// Memory for a copy: of the block for the small tensors of the tree if the tensor is one of them, and otherwise of its own.
+/// Memory for a copy. Small copies inside of a block share memory.
 pub(super) fn memory_for_copy(bytes: usize) -> tensorferry_core::Result<HostBlock> {
-    let shared = SCOPES.with_borrow_mut(|scopes| -> tensorferry_core::Result<Option<HostBlock>> {
-        let Some(Scope::Block { small_bytes, small_tensors, .. }) = scopes.last_mut() else {
-            return Ok(None);
-        };
-        if bytes > *small_bytes {
-            return Ok(None);
-        }
-        if small_tensors.is_none() {
-            *small_tensors = Some(TreeBlock::with_bytes(*small_bytes)?);
-        }
-        Ok(small_tensors.as_mut().and_then(|block| block.take(bytes)))
-    })?;
-    shared.map_or_else(|| HostBlock::new(bytes), Ok)
+    SCOPES.with_borrow_mut(|scopes| match scopes.last_mut() {
+        Some(Scope::Block { copies, .. }) => copies.take(bytes),
+        _ => HostBlock::new(bytes),
+    })
 }
 
-/// `with _LoadOptions(framework, device, writable, small_bytes):` makes every tensor that this thread unpickles one of the framework,
-/// on the device. `small_bytes` is the size of the block for small tensors that are copied, with the padding of each.
+/// `with _LoadOptions(framework, device, writable):` makes every tensor that this thread unpickles one of the framework, on the
+/// device.
 #[pyclass(frozen, module = "tensorferry._native", name = "_LoadOptions")]
 pub(crate) struct LoadOptions {
     options: Options,
-    small_bytes: usize,
 }
 
 #[pymethods]
 impl LoadOptions {
     #[new]
-    #[pyo3(signature = (framework=None, device=None, writable=None, small_bytes=0))]
+    #[pyo3(signature = (framework=None, device=None, writable=None))]
     fn new(
         framework: Option<&Bound<'_, PyAny>>,
         device: Option<&Bound<'_, PyAny>>,
         writable: Option<&Bound<'_, PyAny>>,
-        small_bytes: usize,
     ) -> Result<Self> {
         let parsed: ConvertOptions = options::parse_common(device, None, None, writable, None)?.options;
         let target = framework.map(frameworks::target).transpose()?;
         let device = device.map(|_| parsed.device);
-        Ok(Self { options: Options { target, device, writable: parsed.writable }, small_bytes })
+        Ok(Self { options: Options { target, device, writable: parsed.writable } })
     }
 
     fn __enter__(&self) {
-        let scope =
-            Scope::Block { options: self.options, small_bytes: self.small_bytes, small_tensors: None };
+        // A plain unpickler that failed may have left a sparse tensor incomplete.
+        while leave_sparse_tensor() {}
+        let scope = Scope::Block { options: self.options, copies: TreeBlocks::new() };
         SCOPES.with_borrow_mut(|scopes| scopes.push(scope));
     }
 
     #[pyo3(signature = (*_error))]
     fn __exit__(&self, _error: &Bound<'_, PyTuple>) -> Result<()> {
-        // An error may have left sparse tensors incomplete. The block of small tensors is dropped outside of the borrow.
+        // An error may have left sparse tensors incomplete. The memory is dropped outside of the borrow.
         while leave_sparse_tensor() {}
         let left = SCOPES.with_borrow_mut(Vec::pop);
         left.map(drop).ok_or_else(|| {

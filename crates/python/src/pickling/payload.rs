@@ -14,7 +14,7 @@ use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::host_copy::{SendPtr, copy_into};
 use crate::conversion::object_kinds::Builtin;
-use crate::conversion::read_only::record_loan;
+use crate::conversion::read_only::record_promised_loan;
 use crate::conversion::reading::read;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
@@ -213,7 +213,7 @@ impl Payload {
     }
 
     /// The plan of writing the payload.
-    fn plan(source: &Source<'_>) -> Result<(Plan, TensorReport)> {
+    pub(super) fn plan(source: &Source<'_>) -> Result<(Plan, TensorReport)> {
         let description = source.describe();
         let plan = plan::decide(&description, &CAPABILITIES, &ConvertOptions::NONE)?;
         let report = TensorReport::new(&description, &CAPABILITIES, &plan);
@@ -306,10 +306,10 @@ impl Payload {
         if shares_buffer && plan.shares() { Ok(result) } else { Ok(this.remember(result, capabilities)) }
     }
 
-    /// Whether the tensor gets memory of its own: its users may write it and the buffer must not be written, or a copy is cheaper than
-    /// a share.
+    /// Whether the tensor gets memory of its own: its users may write it and the buffer must not be written, or a copy of read-only
+    /// memory is cheaper than a share.
     fn gets_own_memory(&self, target: &TargetCapabilities, options: &ConvertOptions) -> bool {
-        let is_copied = match options.writable {
+        let should_copy = match options.writable {
             _ if target.mutability == TargetMutability::Immutable => self.layout.bytes() <= CHEAP_COPY_BYTES,
             None => target.mutability == TargetMutability::Writable,
             Some(writable) => writable,
@@ -319,16 +319,16 @@ impl Payload {
             DeviceRequest::At(device) => device.is_host(),
             _ => false,
         };
-        self.access == Access::ReadOnly && is_copied && stays_on_host
+        (self.access == Access::ReadOnly || options.writable == Some(true)) && should_copy && stays_on_host
     }
 
     /// A source over the buffer for a framework without read-only tensors, whatever the access to the buffer is.
     fn lent_source<'py>(slf: &Bound<'py, Self>) -> Result<Source<'py>> {
         let mut tensor = Self::tensor(slf, slf.get().order)?;
         // SAFETY: `set_writable` requires memory that is writable while the owner lives. With `writable=False` the caller has promised
-        // not to write the tensor, and tensorferry writes no source. The loan keeps it read-only on its way through JAX and TensorFlow.
+        // not to write the tensor, and tensorferry writes no source. The loan makes later conversions treat it as read-only.
         unsafe { tensor.set_writable() };
-        let tensor = record_loan(tensor);
+        let tensor = record_promised_loan(tensor);
         Ok(Source::in_place(slf.clone().into_any(), OWN_FRAMEWORK, tensor))
     }
 

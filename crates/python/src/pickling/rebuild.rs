@@ -20,14 +20,14 @@ use tensorferry_core::{Access, Device, ErrorKind, Tensor, emergency_pool};
 #[pyo3(signature = (version, buffer=None, dtype=None, shape=None, order=None, *_newer))]
 pub(crate) fn _rebuild<'py>(
     py: Python<'py>,
-    version: u32,
+    version: &Bound<'py, PyAny>,
     buffer: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
     shape: Option<&Bound<'py, PyAny>>,
     order: Option<&Bound<'py, PyAny>>,
     _newer: &Bound<'py, PyTuple>,
 ) -> Result<Bound<'py, PyAny>> {
-    if version != FORMAT_VERSION {
+    if version.extract::<u32>().ok() != Some(FORMAT_VERSION) {
         return Err(unknown_version(version));
     }
     if let Some(Ok(name)) = dtype.map(|dtype| dtype.extract::<&str>()) {
@@ -58,9 +58,13 @@ pub(crate) fn _rebuild<'py>(
     // SAFETY: `PyBuffer_IsContiguous` requires a struct that `PyObject_GetBuffer` filled, which `Buffer` holds, and one of the letters
     // that it documents.
     let is_contiguous = unsafe { ffi::PyBuffer_IsContiguous(view, b'A' as std::ffi::c_char) } == 1;
-    if !is_contiguous || view.len as usize != layout.bytes() {
+    if !is_contiguous {
+        let fact = format!("the buffer of a payload of shape {shape:?} and type {dtype} is not contiguous");
+        return Err(fail(ErrorKind::InvalidTensor, fact, "pass the buffers as they were sent"));
+    }
+    if view.len as usize != layout.bytes() {
         return Err(damaged(format!(
-            "a payload of shape {shape:?} and type {dtype} needs {} contiguous bytes, and its buffer has {}",
+            "a payload of shape {shape:?} and type {dtype} needs {} bytes, and its buffer has {}",
             layout.bytes(),
             view.len
         )));
@@ -105,7 +109,7 @@ where
     numbers.ok_or_else(|| damaged(format!("{what} of a payload is {tuple}, which has items out of range")))
 }
 
-fn unknown_version(version: u32) -> Failure {
+fn unknown_version(version: &Bound<'_, PyAny>) -> Failure {
     let fact = format!(
         "the pickle has tensors in format version {version}, and tensorferry {} reads version {FORMAT_VERSION}",
         env!("CARGO_PKG_VERSION")

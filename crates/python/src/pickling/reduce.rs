@@ -2,6 +2,7 @@
 
 use super::framework_state::FrameworkState;
 use super::payload::Payload;
+use super::payload_plans;
 use super::stream_format::{FORMAT_VERSION, SPARSE_START, SPARSE_TENSOR, rebuild_function};
 use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::reading::{materialise, read};
@@ -11,7 +12,7 @@ use crate::errors::{Failure, Result};
 use crate::interpreter::once::{ForkSafeOnce, interned};
 use crate::sparse;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyInt, PyTuple, PyType};
 use tensorferry_core::plan::{Pending, SourceMutability};
 use tensorferry_core::{Device, ErrorKind, emergency_pool};
 
@@ -46,6 +47,10 @@ pub(crate) fn _reduce<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAn
         SourceMemory::InPlace(tensor) => (tensor, source.mutability),
         SourceMemory::Pending { pending: Pending::Gather | Pending::Convert, .. } => {
             return own_reduction(object, builtin);
+        }
+        SourceMemory::Pending { .. } if payload_plans::are_collected() => {
+            payload_plans::add(Payload::plan(&source)?.1)?;
+            return Ok((py.get_type::<PyInt>(), ()).into_pyobject(py)?.into_any());
         }
         SourceMemory::Pending { pending, dtype, .. } => {
             (materialise(object, pending, dtype)?, SourceMutability::Temporary)
@@ -86,7 +91,9 @@ fn call_arguments<'py>(
 /// The reduction by the object's own class.
 fn own_reduction<'py>(object: &Bound<'py, PyAny>, builtin: Option<Builtin>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
-    if builtin != Some(Builtin::Numpy) {
+    // An array of objects has no buffers, and may contain itself: pickle must meet the array before its items.
+    let has_objects = || -> PyResult<bool> { object.getattr("dtype")?.getattr("hasobject")?.is_truthy() };
+    if builtin != Some(Builtin::Numpy) || has_objects()? {
         return Ok(object.call_method1(interned!(py, "__reduce_ex__"), (ANY_STREAM_PROTOCOL,))?);
     }
     // An array of NumPy has out-of-band buffers from protocol 5 on. Only an object is told the protocol, so the array is
