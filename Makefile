@@ -135,7 +135,7 @@ test-arrow: $(VENV)/.stamp-wheel ## Run 5,000 examples of each property of colum
 
 # Each engine has a run of its own, because its cluster serves one run, and none has the processes of pytest-xdist.
 .PHONY: test-distributed
-test-distributed: $(DISTRIBUTED)/.stamp-wheel ## Run the tests with clusters of Ray and Dask, and those of joblib (QUICK=1 for each test, framework and layout once)
+test-distributed: $(DISTRIBUTED)/.stamp-wheel ## Run the tests with clusters of Ray and Dask, and those of joblib (QUICK=1 for the quick set, which the gate runs)
 	for engine in ray dask joblib; do \
 	    $(DISTRIBUTED)/bin/python -m pytest --confcutdir=tests/distributed $(if $(QUICK),--quick) $(PYTEST_ARGS) tests/distributed/$$engine || exit 1; \
 	done

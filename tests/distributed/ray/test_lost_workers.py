@@ -19,7 +19,7 @@ from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.not_quick]
 
 Holder = ray.remote(num_cpus=0)(ray_tasks.Holder)
 BYTES = 16 << 20
