@@ -33,7 +33,7 @@ use tensorferry_core::Access;
 /// Shared memory that is mapped here, created by this process or attached from another.
 ///
 /// Every arena is in the registry while it lives. Dropping it removes it from there, and unmaps the memory or keeps it for
-/// another arena ([`super::idle_arenas`]).
+/// another arena (see `idle_arenas`).
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
