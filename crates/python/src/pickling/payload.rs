@@ -12,7 +12,7 @@ use super::{framework_state, payload_plans, shared_payloads};
 use crate::api::options;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
-use crate::conversion::host_copy::{SendPtr, copy_into};
+use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, SendPtr, copy_into};
 use crate::conversion::object_kinds::Builtin;
 use crate::conversion::read_only::record_promised_loan;
 use crate::conversion::reading::read;
@@ -338,43 +338,32 @@ impl Payload {
         let bytes = this.layout.bytes();
         let block = load_options::memory_for_copy(bytes)?;
         let data = block.data();
-        let flat = Layout::dense(1, &[bytes as i64])?;
-        let owner = Owner::object(slf.clone().into_any().unbind());
-        // SAFETY: `Tensor::new` requires memory of the layout while the owner lives, writable where the access says so. The payload
-        // keeps `bytes` contiguous bytes, because it was read from a buffer, and the block has as many. Nothing reads the block
-        // before `copy_into` has written it.
-        let tensor = unsafe {
-            let from = Tensor::new(
-                this.data.get(),
-                DType::UInt8,
-                flat.clone(),
-                Device::CPU,
-                ByteOrder::Native,
-                Access::ReadOnly,
-                owner,
-            )?;
-            let owner = Owner::Block(block);
-            let to = Tensor::new(
-                data,
-                DType::UInt8,
-                flat,
-                Device::CPU,
-                ByteOrder::Native,
-                Access::ReadWrite,
-                owner,
-            )?;
-            copy_into(Some(py), &from, &to)?;
-            let layout = this.layout.clone();
-            Tensor::new(
-                data,
-                this.dtype,
-                layout,
-                Device::CPU,
-                this.order,
-                Access::ReadWrite,
-                to.into_owner(),
-            )?
+        let flat = |data, access, owner| -> Result<Tensor<Owner>> {
+            let layout = Layout::dense(1, &[bytes as i64])?;
+            // SAFETY: `Tensor::new` requires memory of the layout while the owner lives, writable where the access says so. Both callers
+            // pass an address with `bytes` bytes and the owner of that memory.
+            Ok(unsafe {
+                Tensor::new(data, DType::UInt8, layout, Device::CPU, ByteOrder::Native, access, owner)
+            }?)
         };
+        let owner = if bytes < DETACH_THRESHOLD_BYTES {
+            // SAFETY: `copy_nonoverlapping` requires `bytes` readable and writable bytes. The payload keeps as many, contiguous, because
+            // it was read from a buffer, and so has the block, which is new and cannot overlap them.
+            unsafe { std::ptr::copy_nonoverlapping(this.data.get(), data, bytes) };
+            Owner::Block(block)
+        } else {
+            let payload = Owner::object(slf.clone().into_any().unbind());
+            let from = flat(this.data.get(), Access::ReadOnly, payload)?;
+            let to = flat(data, Access::ReadWrite, Owner::Block(block))?;
+            copy_into(Some(py), &from, &to)?;
+            to.into_owner()
+        };
+        let layout = this.layout.clone();
+        // SAFETY: `Tensor::new` requires memory of the layout while the owner lives: the layout has no gaps and `bytes` bytes, which the
+        // block has, all written.
+        let tensor = unsafe {
+            Tensor::new(data, this.dtype, layout, Device::CPU, this.order, Access::ReadWrite, owner)
+        }?;
         let source = Source::in_place(slf.clone().into_any(), OWN_FRAMEWORK, tensor);
         Ok(source.with_mutability(SourceMutability::Temporary))
     }
