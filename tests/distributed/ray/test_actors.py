@@ -34,7 +34,8 @@ def pair(request: pytest.FixtureRequest) -> Iterator[list[Any]]:
         ray.kill(actor)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.one_case
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS, reverse=True))
 def test_a_tensor_goes_from_actor_to_actor(framework: str, pair: list[Any]) -> None:
     first, second = pair
     for size in SIZES:
@@ -46,6 +47,7 @@ def test_a_tensor_goes_from_actor_to_actor(framework: str, pair: list[Any]) -> N
         check_tensor(framework, ray.get(second.give.remote()), values)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("framework", ["torch"])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_write_to_what_was_got_changes_nobody_elses(

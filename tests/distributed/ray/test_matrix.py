@@ -19,7 +19,8 @@ pytestmark = pytest.mark.usefixtures("cluster")
 # Variables of TensorFlow have a reducer of their own, which keeps them variables.
 LAYOUTS = [case for case in CASES if case != "variable"]
 PAIRS = [(source, case) for source in FRAMEWORKS for case in LAYOUTS if dtypes_of(source, case)]
-TARGETS = [(source, target) for source in FRAMEWORKS for target in FRAMEWORKS if source != target]
+# In the order of the targets, so that the workers of a framework start once.
+TARGETS = [(source, target) for target in FRAMEWORKS for source in FRAMEWORKS if source != target]
 
 see_and_return = ray.remote(num_returns=2)(ray_tasks.see_and_return)
 get_as = ray.remote(ray_tasks.get_as)
@@ -52,6 +53,7 @@ def test_tensors_reach_a_task_and_come_back(framework: str, case: str) -> None:
         check(framework, name, back[name], cell)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("source", "target"), TARGETS)
 def test_get_reads_as_another_framework(source: str, target: str) -> None:
     """In the driver, and in a task whose process never imports the source's framework."""
