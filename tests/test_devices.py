@@ -140,16 +140,6 @@ def test_cupy_has_no_cpu():
         ferry.to(np.arange(3.0), "cupy", device="cpu:1")
 
 
-def test_a_sharding_is_refused():
-    for given in (
-        jax.sharding.SingleDeviceSharding(jax.devices()[0]),
-        jax.sharding.NamedSharding(jax.make_mesh((1,), ("a",)), jax.sharding.PartitionSpec("a")),
-    ):
-        with pytest.raises(ferry.InvalidArgumentError, match=type(given).__name__) as caught:
-            ferry.to(np.arange(3.0), "torch", device=given)
-        assert "jax.local_devices()" in caught.value.hint
-
-
 @pytest.mark.parametrize("given", ["cpu:", "cpu:-1", "cpu:x", "cpu:99999999999"])
 def test_what_names_no_device(given):
     with pytest.raises(ferry.InvalidArgumentError, match=re.escape(f'"{given}"')) as caught:

@@ -53,6 +53,7 @@ from tensorferry.functions.decorators import agnostic, via
 
 if TYPE_CHECKING:
     from tensorferry import arrow, dask, pickling, ray, sparse, tf1
+    from tensorferry.feeding import Feed, FeedStats, feed
     from tensorferry.jobs import CancelledError, Job
 
 __all__ = [
@@ -60,6 +61,8 @@ __all__ = [
     "CopyRequiredError",
     "DeadlineError",
     "ExportedTensor",
+    "Feed",
+    "FeedStats",
     "FerryError",
     "File",
     "FileFormatError",
@@ -88,6 +91,7 @@ __all__ = [
     "empty_aligned",
     "empty_cache",
     "empty_shared",
+    "feed",
     "frameworks",
     "inspect",
     "load",
@@ -111,9 +115,12 @@ __all__ = [
 #: Names that are imported at first access, to keep the import of the package fast.
 _LAZY = {
     "CancelledError": "tensorferry.jobs",
+    "Feed": "tensorferry.feeding",
+    "FeedStats": "tensorferry.feeding",
     "Job": "tensorferry.jobs",
     "arrow": "tensorferry.arrow",
     "dask": "tensorferry.dask",
+    "feed": "tensorferry.feeding",
     "pickling": "tensorferry.pickling",
     "ray": "tensorferry.ray",
     "sparse": "tensorferry.sparse",

@@ -206,20 +206,31 @@ impl<O> Tensor<O> {
     ///
     /// # Errors
     /// When there are fewer, or the tensor has no axis.
-    pub fn first(mut self, count: usize) -> Result<Self> {
+    pub fn first(self, count: usize) -> Result<Self> {
+        self.narrow(0, 0, count)
+    }
+
+    /// The `length` elements from `start` on along one axis.
+    ///
+    /// # Errors
+    /// When the tensor does not have the axis or these elements.
+    pub fn narrow(mut self, axis: usize, start: usize, length: usize) -> Result<Self> {
         let (shape, strides) = (self.layout.shape(), self.layout.strides());
-        match shape.split_first() {
-            Some((&length, rest)) if i64::try_from(count).is_ok_and(|count| count <= length) => {
-                let shape: SmallVec<[i64; 4]> =
-                    std::iter::once(count as i64).chain(rest.iter().copied()).collect();
-                // The extent of fewer elements is within that of all.
-                self.layout = Layout::strided(self.layout.item(), &shape, strides)?;
-                Ok(self)
-            }
-            _ => Err(Error::invalid_tensor(format!(
-                "a tensor of shape {shape:?} has no first {count} elements"
-            ))),
+        let end = start.checked_add(length).and_then(|end| i64::try_from(end).ok());
+        if shape.get(axis).zip(end).is_none_or(|(&total, end)| end > total) {
+            return Err(Error::invalid_tensor(format!(
+                "shape {shape:?} has no {length} elements from {start} on along axis {axis}"
+            )));
         }
+        let mut narrowed: SmallVec<[i64; 4]> = shape.iter().copied().collect();
+        narrowed[axis] = length as i64;
+        let layout = Layout::strided(self.layout.item(), &narrowed, strides)?;
+        if !layout.is_empty() {
+            // The offset is that of an element, as in `select`.
+            self.data = self.data.wrapping_offset((strides[axis] * start as i64) as isize);
+        }
+        self.layout = layout;
+        Ok(self)
     }
 
     /// The elements with this index along one axis.
@@ -311,6 +322,12 @@ mod tests {
         assert!(made().select(0, usize::MAX).is_err());
         assert_eq!(made().first(1).unwrap().layout().shape(), [1, 3]);
         assert!(made().first(3).is_err() && made().first(usize::MAX).is_err());
+        let columns = made().narrow(1, 1, 2).unwrap();
+        assert_eq!((columns.data(), columns.layout().shape()), (start.wrapping_add(4), &[2, 2][..]));
+        assert!(made().narrow(1, 2, 2).is_err() && made().narrow(2, 0, 1).is_err());
+        assert!(made().narrow(1, usize::MAX, 1).is_err() && made().narrow(1, 1, usize::MAX).is_err());
+        // Nothing is left, also at the end: the address stays.
+        assert_eq!(made().narrow(0, 2, 0).unwrap().data(), start);
         assert_eq!(made().reshaped(&[6]).unwrap().layout().shape(), [6]);
         assert!(made().reshaped(&[5]).is_err());
         assert!(made().select(1, 0).unwrap().reshaped(&[2, 1]).is_err());

@@ -6,7 +6,7 @@ use crate::event_pool::EventPool;
 use crate::hints;
 use crate::kernels::KernelCache;
 use crate::stream::Stream;
-use crate::stream_pool::{PooledStream, StreamPool, create_stream};
+use crate::stream_pool::{LeasedStream, PooledStream, StreamPool, create_stream};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use tensorferry_core::{Error, ErrorKind, Result};
@@ -115,6 +115,12 @@ impl Gpu {
         let (mut free, mut total) = (0, 0);
         self.driver.memory_info(&mut free, &mut total)?;
         Ok((free, total))
+    }
+
+    /// A stream for one user, which returns to the pool when the lease is dropped.
+    pub(crate) fn lease_stream(&'static self) -> Result<LeasedStream> {
+        let _entered = self.enter()?;
+        self.streams.lease(self.driver)
     }
 
     /// A stream for one transfer. The caller has entered the context.

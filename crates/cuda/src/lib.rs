@@ -21,6 +21,7 @@ mod kernels;
 mod memory;
 mod status;
 mod stream;
+mod stream_memory;
 mod stream_pool;
 mod transfer;
 mod work_order;
@@ -30,6 +31,7 @@ pub use driver::Driver;
 pub use gpu::Gpu;
 pub use memory::{DeviceBlock, device_of_address, out_of_memory};
 pub use stream::{Stream, SyncPoint};
+pub use stream_memory::{StreamBlock, StreamMemory};
 pub use transfer::{
     DownloadBuffer, HostDestination, RingOptions, SMALL_UPLOAD_BYTES, STAGING_THRESHOLD_BYTES, TransferBatch,
     TransferControl, TransferPath, choose_download_buffer, is_pinned,

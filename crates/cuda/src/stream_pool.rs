@@ -15,6 +15,8 @@ pub(crate) struct StreamPool {
     idle: Mutex<Vec<Stream>>,
     /// Streams of failed transfers, which may still have work queued.
     unsettled: Mutex<Vec<Stream>>,
+    /// Streams that were leased. The last one comes first, because allocators of frameworks keep memory for each stream.
+    returned: Mutex<Vec<Stream>>,
 }
 
 /// A stream for one transfer, which returns to the pool when this is dropped.
@@ -24,7 +26,32 @@ pub(crate) struct PooledStream {
     is_idle: AtomicBool,
 }
 
+/// A stream of this crate for many pieces of work of one user. Work may still be queued on it when the next user gets it.
+pub(crate) struct LeasedStream {
+    pool: &'static StreamPool,
+    stream: Stream,
+}
+
+impl LeasedStream {
+    pub(crate) fn stream(&self) -> Stream {
+        self.stream
+    }
+}
+
+impl Drop for LeasedStream {
+    fn drop(&mut self) {
+        self.pool.returned.lock().unwrap_or_else(PoisonError::into_inner).push(self.stream);
+    }
+}
+
 impl StreamPool {
+    /// The stream that was returned last, or a new one. The caller has entered the context.
+    pub(crate) fn lease(&'static self, driver: &Driver) -> Result<LeasedStream> {
+        let returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let stream = returned.map_or_else(|| create_stream(driver), Ok)?;
+        Ok(LeasedStream { pool: self, stream })
+    }
+
     /// An idle stream, or a new one. The caller has entered the context.
     pub(crate) fn take(&'static self, driver: &Driver) -> Result<PooledStream> {
         if let Some(stream) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {

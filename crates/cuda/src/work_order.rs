@@ -199,6 +199,19 @@ impl Gpu {
         }
     }
 
+    /// Waits on the host until the work queued on a stream until now is complete. Other threads may queue more.
+    ///
+    /// # Errors
+    /// When the device fails, or a kernel has.
+    pub fn wait_for_queued(&self, stream: Stream) -> Result<()> {
+        let _entered = self.enter()?;
+        let event = self.events.take(self.driver)?;
+        let waited =
+            event.record(self.driver, stream).and_then(|()| self.driver.event_synchronise(event.handle()));
+        self.events.put([event]);
+        waited
+    }
+
     /// Waits until all work that this process has queued on the GPU is complete or has failed. Returns false if that
     /// cannot be known because a stream is being captured. In the child of a fork, or without a driver, no work is left.
     pub fn settle(&self) -> bool {

@@ -8,6 +8,7 @@ mod arrow;
 mod conversion;
 mod errors;
 mod fast_paths;
+mod feeding;
 mod frameworks;
 mod interpreter;
 mod pickling;
@@ -20,10 +21,10 @@ mod text;
 mod trees;
 
 use api::{async_transfer, file_writer, files, lifecycle, memory_stats, options, to, to_async};
-use conversion::convert;
 use conversion::object_kinds::RecognisedObject;
 use conversion::recognise::recognise;
 use conversion::request::ConversionRequest;
+use conversion::sharded;
 use errors::Result;
 use interpreter::guard;
 use protocols::dlpack_export;
@@ -89,8 +90,9 @@ fn plan_of<'py>(
     let request = match (frameworks::target(framework), options) {
         (Ok(target), None) => Some(ConversionRequest::new(target)),
         (Ok(target), Some(given)) => {
-            let options::ParsedKeywords { options, stream, .. } = options::parse("plan", given, false)?;
-            Some(ConversionRequest { options, stream, ..ConversionRequest::new(target) })
+            let options::ParsedKeywords { options, sharding, stream, .. } =
+                options::parse("plan", given, false)?;
+            Some(ConversionRequest { options, sharding, stream, ..ConversionRequest::new(target) })
         }
         (Err(_), given) if sparse::sparse_only_framework(framework).is_some() => {
             given.map(|given| options::parse("plan", given, false)).transpose()?;
@@ -100,30 +102,37 @@ fn plan_of<'py>(
             return sparse::retry_as_sparse(failure, sparse::SparseCall::Plan, x, framework, options);
         }
     };
-    let plan_one = |recognised: RecognisedObject<'_, 'py>| -> Result<PlanReport> {
+    let plan_one = |recognised: RecognisedObject<'_, 'py>| -> Result<Vec<PlanReport>> {
         let leaf = recognised.object();
         let failure = match &request {
             None => sparse::dense_input_error(leaf, framework),
-            Some(request) => match convert::plan_object(recognised, request) {
-                Ok(report) => return Ok(report.into()),
+            Some(request) => match sharded::plan_object(recognised, request) {
+                Ok(plans) => return Ok(plans),
                 Err(failure) => failure,
             },
         };
         let plan = sparse::retry_as_sparse(failure, sparse::SparseCall::Plan, leaf, framework, options)?;
-        Ok(plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone())
+        Ok(vec![plan.cast::<PlanReport>().map_err(PyErr::from)?.get().clone()])
     };
     let resolved = arrow::read::resolve(x, arrow::read::Purpose::Plan)?;
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
-    let Some(container) = traverse::container_of(recognised)? else {
-        return Ok(Bound::new(py, plan_one(recognised)?)?.into_any());
-    };
     let mut parts = Vec::new();
     let walk = if allow_no_tensor { traverse::walk_allowing_no_tensor } else { traverse::walk };
-    walk(x, container, false, &mut |leaf, path| {
-        try_push(&mut parts, plan_one(leaf)?.named(path()))?;
-        Ok(leaf.object().clone())
-    })?;
+    match traverse::container_of(recognised)? {
+        Some(container) => drop(walk(x, container, false, &mut |leaf, path| {
+            for plan in plan_one(leaf)? {
+                try_push(&mut parts, plan.below(path.format()))?;
+            }
+            Ok(leaf.object().clone())
+        })?),
+        None => {
+            parts = plan_one(recognised)?;
+            if let [_] = parts.as_slice() {
+                return Ok(Bound::new(py, parts.remove(0))?.into_any());
+            }
+        }
+    }
     let target = match &request {
         Some(request) => request.target.capabilities(py)?.framework,
         None => sparse::sparse_only_framework(framework).unwrap_or_default(),
@@ -175,6 +184,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_columns, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_read, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_stack, module)?)?;
+    feeding::add(module)?;
     pickling::add(module)?;
     to::add(module)?;
     sparse::add(module)?;

@@ -24,6 +24,7 @@ pub(super) struct TransferState {
     process: u32,
     changed: Condvar,
     pub(super) control: TransferControl,
+    created_at: Instant,
     total: usize,
 }
 
@@ -46,13 +47,14 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl TransferState {
     /// The state of a transfer of `total` bytes that begins now.
-    pub(super) fn new(total: usize) -> Arc<Self> {
+    pub(super) fn new(total: usize, control: TransferControl) -> Arc<Self> {
         Arc::new(Self {
             status: Mutex::new(Status::Running),
             is_delivered: AtomicBool::new(false),
             process: std::process::id(),
             changed: Condvar::new(),
-            control: TransferControl::default(),
+            control,
+            created_at: Instant::now(),
             total,
         })
     }
@@ -157,6 +159,13 @@ impl Transfer {
     #[getter]
     fn bytes_total(&self) -> usize {
         self.0.total
+    }
+
+    /// For how many seconds a timed transfer waited until its destination was free; 0 for others.
+    #[getter]
+    fn seconds_queued(&self) -> f64 {
+        let started_at = self.0.control.started_at();
+        started_at.map_or(0.0, |at| at.duration_since(self.0.created_at).as_secs_f64())
     }
 
     /// Cancels the transfer. Returns whether it is cancelled, by this call or an earlier one.

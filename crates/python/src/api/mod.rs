@@ -4,6 +4,7 @@ pub(crate) mod async_transfer;
 mod file_listing;
 pub(crate) mod file_writer;
 pub(crate) mod files;
+pub(crate) mod job;
 pub(crate) mod lifecycle;
 pub(crate) mod memory_stats;
 pub(crate) mod options;

@@ -17,6 +17,8 @@ use tensorferry_core::{DType, Device, Error, ErrorKind};
 pub(crate) struct ParsedKeywords<'py> {
     /// The options of the conversion.
     pub(crate) options: ConvertOptions,
+    /// The `jax.sharding.Sharding` that `device=` names.
+    pub(crate) sharding: Option<Py<PyAny>>,
     /// The stream on which the result will be used.
     pub(crate) stream: Option<NamedStream>,
     /// The array or tensor to fill.
@@ -28,7 +30,7 @@ pub(crate) struct ParsedKeywords<'py> {
 impl ParsedKeywords<'_> {
     /// The defaults.
     pub(crate) fn none() -> Self {
-        Self { options: ConvertOptions::NONE, stream: None, out: None, progress: None }
+        Self { options: ConvertOptions::NONE, sharding: None, stream: None, out: None, progress: None }
     }
 }
 
@@ -44,7 +46,10 @@ pub(crate) fn parse<'py>(
         let name = name.cast_into::<PyString>().map_err(PyErr::from)?;
         let value = if value.is_none() { None } else { Some(&value) };
         match name.to_str()? {
-            "device" => options.device = device(value)?,
+            "device" => match value.filter(|_| SHARDING_FUNCTIONS.contains(&function)) {
+                Some(given) if is_sharding(given)? => keywords.sharding = Some(given.clone().unbind()),
+                _ => options.device = device(value)?,
+            },
             "dtype" => options.dtype = dtype(value)?,
             "copy" => options.copy = flag("copy", value)?,
             "writable" => options.writable = flag("writable", value)?,
@@ -63,7 +68,23 @@ pub(crate) fn parse<'py>(
             }
         }
     }
+    if keywords.sharding.is_some() && keywords.out.is_some() {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            "device is a sharding, and out= has its own devices",
+            "leave out device= or out=",
+        ));
+    }
     Ok(keywords)
+}
+
+/// The functions whose `device=` accepts a sharding of JAX.
+const SHARDING_FUNCTIONS: [&str; 4] = ["to", "to_async", "plan", "feed"];
+
+/// Whether the object is a `jax.sharding.Sharding`.
+fn is_sharding(given: &Bound<'_, PyAny>) -> Result<bool> {
+    let name = interned!(given.py(), "addressable_devices_indices_map");
+    Ok(!given.is_instance_of::<PyType>() && given.hasattr(name)?)
 }
 
 /// The keywords of `function` that a misspelt one can mean.

@@ -17,6 +17,7 @@ use crate::conversion::fill_out;
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
+use crate::conversion::sharded;
 use crate::conversion::tree_memory::TreeMemory;
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
@@ -44,7 +45,8 @@ Args:
         dict, list, tuple, named tuple, dataclass, deque, UserDict or UserList of these.
     framework: \"numpy\", \"cupy\", \"torch\", \"jax\", \"tensorflow\", \"paddle\", \"mlx\", a registered name, or the module.
     device: \"cpu\", \"cpu:1\", \"cuda:1\", a framework's own object, or \"default\" for the target's own default. None
-        keeps the tensor where it is if the target can hold it there.
+        keeps the tensor where it is if the target can hold it there. For JAX also a jax.sharding.Sharding:
+        each device gets its shard.
     dtype: The element type of the result, by name or as a framework's own object. None keeps the type;
         \"default\" takes the target's default width (float32 for float64, and so on).
     copy: None shares when it can and copies when it must, True always copies, False shares or raises
@@ -230,8 +232,8 @@ unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
         Ok(target) => target,
         Err(failure) => return without_target::<ALLOW_NO_TENSOR>(failure, x, framework, Some(&keywords)),
     };
-    let ParsedKeywords { options, stream, out, progress } = options::parse("to", &keywords, true)?;
-    let request = ConversionRequest { progress, options, stream, ..ConversionRequest::new(target) };
+    let ParsedKeywords { options, sharding, stream, out, progress } = options::parse("to", &keywords, true)?;
+    let request = ConversionRequest { progress, options, sharding, stream, ..ConversionRequest::new(target) };
     convert_all::<ALLOW_NO_TENSOR>(x, framework, out.as_ref(), &request, Some(&keywords))
 }
 
@@ -263,7 +265,7 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
 ) -> Result<Bound<'py, PyAny>> {
     let convert_one = |recognised: RecognisedObject<'_, 'py>| {
         let x = recognised.object();
-        convert::convert_object(recognised, request)
+        sharded::convert_object(recognised, request)
             .or_else(|failure| retry_as_sparse(failure, sparse::SparseCall::To, x, framework, keywords))
     };
     let resolved = arrow::read::resolve(x, Purpose::Conversion)?;

@@ -1,67 +1,23 @@
 //! `to_async`: a conversion whose bytes move on another thread.
-//!
-//! The steps that depend on the caller's thread (current streams, allocators of the frameworks) run before `to_async`
-//! returns. Then a thread moves the bytes without the GIL, wraps the results, and passes them to the caller's `ferry.Job`, a
-//! `concurrent.futures.Future`.
 
-use crate::api::async_transfer::{Transfer, TransferState};
+use crate::api::job::{self, JobTensor, JobTree, JobWork, PreparedJob};
 use crate::api::options::{self, ParsedKeywords};
 use crate::arrow;
 use crate::arrow::read::Purpose;
-use crate::conversion::convert;
+use crate::conversion::convert::StartedObject;
 use crate::conversion::fill_out;
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
-use crate::conversion::transfer::{PendingTransfer, Started};
+use crate::conversion::sharded;
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks;
-use crate::interpreter::guard::{self, InterpreterGuard};
-use crate::interpreter::once::interned;
-use crate::interpreter::owner::{self, Owner};
-use crate::reports::TensorReport;
-use crate::reports::trace;
 use crate::sparse;
 use crate::trees::traverse;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Instant;
-use tensorferry_core::{Error, ErrorKind, Tensor, fallible};
+use pyo3::types::PyDict;
+use tensorferry_core::{ErrorKind, fallible};
 use tensorferry_cuda::TransferControl;
-
-/// One tensor of a job.
-struct JobTensor {
-    /// Kept alive, because the results of a tree are found by the identity of their source.
-    source: Py<PyAny>,
-    conversion: JobConversion,
-    report: Option<TensorReport>,
-}
-
-enum JobConversion {
-    Done(Py<PyAny>),
-    Pending(PendingTransfer),
-}
-
-impl From<Started<'_>> for JobConversion {
-    fn from(started: Started<'_>) -> Self {
-        match started {
-            Started::Done(result) => Self::Done(result.unbind()),
-            Started::Transfer(pending) => Self::Pending(pending),
-        }
-    }
-}
-
-/// The work of a job's thread.
-struct JobWork {
-    tensors: Vec<JobTensor>,
-    /// The tree that holds the tensors, and its request. `None` for a single tensor.
-    tree: Option<(Py<PyAny>, ConversionRequest)>,
-    /// The traces that were open at the start.
-    traces: Option<Py<PyTuple>>,
-    started_at: Instant,
-}
 
 /// Starts a conversion and returns at once; bytes move on another thread.
 ///
@@ -110,10 +66,10 @@ pub(crate) fn to_async<'py>(
             "read job.bytes_moved and job.bytes_total",
         ));
     }
-    let ParsedKeywords { options, stream, out, .. } = keywords;
-    let request = ConversionRequest { options, stream, ..ConversionRequest::new(target) };
-    let (started_at, traced) = (Instant::now(), trace::is_tracing());
-    let traces = if traced { Some(trace::open_lists(py)?.unbind()) } else { None };
+    let ParsedKeywords { options, sharding, stream, out, .. } = keywords;
+    let request = ConversionRequest { options, sharding, stream, ..ConversionRequest::new(target) };
+    let mut work = JobWork::new(py)?;
+    let traced = work.is_traced();
     let resolved = arrow::read::resolve(x, Purpose::Conversion)?;
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
@@ -121,18 +77,18 @@ pub(crate) fn to_async<'py>(
         None => traverse::container_of(recognised)?,
         Some(_) => None,
     };
-    let work = match (container, out) {
+    match (container, out) {
         (Some(container), _) => {
-            let mut tensors = Vec::new();
+            let tensors = &mut work.tensors;
             let mut has_columns = false;
             let rebuilt = traverse::walk(x, container, true, &mut |leaf, _| {
                 has_columns |= leaf.kind() == Recognised::ArrowColumn;
-                fallible::try_push(&mut tensors, start_tensor(leaf, &request, traced)?)?;
+                fallible::try_push(tensors, start_tensor(leaf, &request, traced)?)?;
                 Ok(leaf.object().clone())
             })?;
             // A table in the tree is read once: the rebuilt tree has its columns.
-            let tree = if has_columns { rebuilt } else { x.clone() };
-            JobWork { tensors, tree: Some((tree.unbind(), request)), traces, started_at }
+            let object = if has_columns { rebuilt } else { x.clone() }.unbind();
+            work.tree = Some(JobTree { object, visits_each: false, late_conversion: Box::new(request) });
         }
         (None, Some(out)) => {
             if matches!(recognised.kind(), Recognised::Container(_)) {
@@ -144,15 +100,14 @@ pub(crate) fn to_async<'py>(
                 ));
             }
             let (started, report) = fill_out::start(x, &out, &request, traced, true)?;
-            let tensor = JobTensor { source: x.clone().unbind(), conversion: started.into(), report };
-            JobWork { tensors: vec![tensor], tree: None, traces, started_at }
+            let reports = report.into_iter().collect();
+            work.tensors.push(JobTensor { source: x.clone().unbind(), conversion: started.into(), reports });
         }
-        (None, None) => {
-            let tensors = vec![start_tensor(recognised, &request, traced)?];
-            JobWork { tensors, tree: None, traces, started_at }
-        }
-    };
-    start_job(py, work)
+        (None, None) => work.tensors.push(start_tensor(recognised, &request, traced)?),
+    }
+    let (job, prepared) = job::prepare_job(py, work, TransferControl::default())?;
+    prepared.map_or(Ok(()), PreparedJob::start_thread)?;
+    Ok(job)
 }
 
 fn sparse_error() -> Failure {
@@ -163,12 +118,6 @@ fn sparse_error() -> Failure {
     )
 }
 
-/// The thread of a job panicked.
-fn thread_failed() -> Error {
-    Error::new(ErrorKind::DeviceFailed, "the thread of a job ended without a result")
-        .with_advice("please report this")
-}
-
 /// Starts the conversion of one tensor.
 fn start_tensor(
     recognised: RecognisedObject<'_, '_>,
@@ -176,124 +125,9 @@ fn start_tensor(
     traced: bool,
 ) -> Result<JobTensor> {
     let object = recognised.object();
-    let (started, report) = match convert::start_object(recognised, request, traced) {
+    let StartedObject { started, reports, .. } = match sharded::start_object(recognised, request, traced) {
         Err(_) if sparse::is_sparse(object)? => return Err(sparse_error()),
         started => started?,
     };
-    Ok(JobTensor { source: object.clone().unbind(), conversion: started.into(), report })
-}
-
-/// Starts the thread of a job, or finishes the job at once if no bytes have to move.
-fn start_job(py: Python<'_>, work: JobWork) -> Result<Bound<'_, PyAny>> {
-    let total = work
-        .tensors
-        .iter()
-        .map(
-            |tensor| if let JobConversion::Pending(pending) = &tensor.conversion { pending.total } else { 0 },
-        )
-        .sum();
-    let needs_thread =
-        work.tensors.iter().any(|tensor| matches!(tensor.conversion, JobConversion::Pending(_)));
-    let state = TransferState::new(total);
-    let class = py.import(interned!(py, "tensorferry.jobs"))?.getattr(interned!(py, "Job"))?;
-    let job = class.call1((Transfer(Arc::clone(&state)),))?;
-    if !needs_thread {
-        deliver(&job, state.end(work.finish(py, Vec::new())))?;
-        state.set_delivered();
-        return Ok(job);
-    }
-    state.register();
-    let thread_job = job.clone().unbind();
-    let run = move || work.run(state, thread_job);
-    std::thread::Builder::new().name("tensorferry".into()).spawn(run).map_err(|error| {
-        Error::new(ErrorKind::OutOfMemory, format!("the system cannot start a thread for a job: {error}"))
-            .with_advice("end some threads, or raise the limit on processes")
-    })?;
-    Ok(job)
-}
-
-/// Passes the outcome to the `ferry.Job`, which wakes the threads that wait for it and runs its callbacks.
-fn deliver(job: &Bound<'_, PyAny>, outcome: Result<Py<PyAny>>) -> PyResult<()> {
-    let py = job.py();
-    let (result, error) = match outcome {
-        Ok(result) => (result, None),
-        Err(failure) => (py.None(), Some(PyErr::from(failure).into_value(py))),
-    };
-    job.call_method1(interned!(py, "_finish"), (result, error)).map(|_| ())
-}
-
-type TransferResult = tensorferry_core::Result<Option<Tensor<Owner>>>;
-
-impl JobWork {
-    /// Runs on the thread of the job.
-    fn run(mut self, state: Arc<TransferState>, job: Py<PyAny>) {
-        let mut transferred = Vec::new();
-        for tensor in &mut self.tensors {
-            if let JobConversion::Pending(pending) = &mut tensor.conversion {
-                let no_work: Box<dyn FnOnce(&TransferControl) -> TransferResult + Send> =
-                    Box::new(|_| Ok(None));
-                let work = std::mem::replace(&mut pending.work, no_work);
-                let result = catch_unwind(AssertUnwindSafe(|| work(&state.control)));
-                let result = result.unwrap_or_else(|_| Err(thread_failed()));
-                let failed = result.is_err();
-                transferred.push(result);
-                if failed {
-                    break;
-                }
-            }
-        }
-        let Some(guard) = InterpreterGuard::get() else {
-            // Python objects cannot be released once the interpreter exits; the system frees their memory.
-            std::mem::forget((self, transferred, job));
-            return;
-        };
-        guard.attach(|py| {
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.finish(py, transferred)));
-            // The sources that this thread held are released before the job has its result.
-            owner::drop_deferred(py);
-            let outcome = state.end(outcome.unwrap_or_else(|_| Err(thread_failed().into())));
-            let job = job.into_bound(py);
-            // Callbacks are user code.
-            if let Err(error) = guard::as_python_code(|| deliver(&job, outcome)) {
-                error.write_unraisable(py, Some(&job));
-            }
-        });
-        state.set_delivered();
-    }
-
-    /// Wraps the results, and rebuilds the tree around them.
-    fn finish(self, py: Python<'_>, transferred: Vec<TransferResult>) -> Result<Py<PyAny>> {
-        let Self { tensors, tree, traces, started_at } = self;
-        let mut transferred = transferred.into_iter();
-        let mut results = Vec::new();
-        fallible::try_reserve(&mut results, tensors.len())?;
-        for JobTensor { source, conversion, report } in tensors {
-            let result = match conversion {
-                JobConversion::Done(result) => result,
-                JobConversion::Pending(pending) => {
-                    let moved = transferred.next().unwrap_or(Ok(None))?;
-                    (pending.finish)(py, moved)?
-                }
-            };
-            if let (Some(report), Some(traces)) = (report, &traces) {
-                trace::record_in(py, traces.bind(py), report, started_at.elapsed())?;
-            }
-            results.push((source, result));
-        }
-        let Some((tree, request)) = tree else {
-            return results.pop().map(|(_, result)| result).ok_or_else(|| thread_failed().into());
-        };
-        let tree = tree.bind(py);
-        let Some(container) = traverse::container_of(recognise(tree)?)? else {
-            return Ok(tree.clone().unbind());
-        };
-        let rebuilt = traverse::walk_allowing_no_tensor(tree, container, true, &mut |leaf, _| {
-            match results.iter().find(|(source, _)| source.is(leaf.object())) {
-                Some((_, result)) => Ok(result.bind(py).clone()),
-                // The leaf was added to the tree after the start.
-                None => convert::convert_object(leaf, &request),
-            }
-        })?;
-        Ok(rebuilt.unbind())
-    }
+    Ok(JobTensor { source: object.clone().unbind(), conversion: started.into(), reports })
 }

@@ -16,6 +16,7 @@ use crate::frameworks::builtin_frameworks;
 use crate::reports::{TensorReport, trace};
 use pyo3::prelude::*;
 use std::time::Instant;
+use tensorferry_core::Device;
 use tensorferry_core::plan::{self, ConvertOptions, Plan, Route, TargetCapabilities};
 use tensorferry_cuda::{Gpu, SyncPoint};
 
@@ -97,25 +98,56 @@ pub(crate) fn convert_by_plan<'py>(
     Ok(result)
 }
 
+/// A conversion that has been started.
+pub(crate) struct StartedObject<'py> {
+    pub(crate) started: Started<'py>,
+    /// The reports, if they were requested.
+    pub(crate) reports: Vec<TensorReport>,
+    /// The device of the result; `None` if it is unchanged or has several.
+    pub(crate) device: Option<Device>,
+    /// Whether the source is in GPU memory.
+    pub(crate) is_gpu_source: bool,
+}
+
+impl<'py> StartedObject<'py> {
+    /// An object that is its own result.
+    pub(crate) fn unchanged(object: &Bound<'py, PyAny>) -> Self {
+        let started = Started::Done(object.clone());
+        Self { started, reports: Vec::new(), device: None, is_gpu_source: false }
+    }
+}
+
 /// Starts the conversion of one tensor, with a report if one is requested.
 pub(crate) fn start_object<'py>(
     recognised: RecognisedObject<'_, 'py>,
     request: &ConversionRequest,
     reported: bool,
-) -> Result<(Started<'py>, Option<TensorReport>)> {
+) -> Result<StartedObject<'py>> {
     let object = recognised.object();
     let py = object.py();
     if stays_with_target(py, recognised.kind(), request)? {
-        return Ok((Started::Done(object.clone()), None));
+        return Ok(StartedObject::unchanged(object));
     }
-    let source = read(recognised)?;
+    start_source(py, read(recognised)?, request, reported, true)
+}
+
+/// Starts the conversion of a source that has been read.
+pub(crate) fn start_source<'py>(
+    py: Python<'py>,
+    source: Source<'py>,
+    request: &ConversionRequest,
+    reported: bool,
+    is_deferred: bool,
+) -> Result<StartedObject<'py>> {
     let target = request.target.capabilities(py)?;
     let description = source.describe_for(target);
-    let plan = plan::decide(&description, target, &request.options)?;
+    let plan = plan::decide(&description, target, &request.options_for(source.mutability))?;
     check_stream(&description, &plan, request)?;
     gradient_warning::check_plan(py, &description, target, &plan)?;
-    let report = reported.then(|| TensorReport::new(&description, target, &plan));
-    Ok((start(py, source, target, &plan, request, true)?, report))
+    let reports = if reported { vec![TensorReport::new(&description, target, &plan)] } else { Vec::new() };
+    let (device, is_gpu_source) = (Some(plan.device), description.device.is_cuda());
+    let started = start(py, source, target, &plan, request, is_deferred)?;
+    Ok(StartedObject { started, reports, device, is_gpu_source })
 }
 
 /// Plans the conversion of one tensor without moving bytes.
@@ -124,11 +156,19 @@ pub(crate) fn plan_object(
     request: &ConversionRequest,
 ) -> Result<TensorReport> {
     let object = recognised.object();
-    let target = request.target.capabilities(object.py())?;
     if stays_with_target(object.py(), recognised.kind(), request)? {
-        return Ok(TensorReport::unchanged(target.framework));
+        return Ok(TensorReport::unchanged(request.target.capabilities(object.py())?.framework));
     }
-    let source = read(recognised)?;
+    plan_source(object.py(), read(recognised)?, request)
+}
+
+/// Plans the conversion of a source that has been read.
+pub(crate) fn plan_source(
+    py: Python<'_>,
+    source: Source<'_>,
+    request: &ConversionRequest,
+) -> Result<TensorReport> {
+    let target = request.target.capabilities(py)?;
     let description = source.describe_for(target);
     let plan = plan::decide(&description, target, &request.options)?;
     check_stream(&description, &plan, request)?;

@@ -86,7 +86,7 @@ pub(crate) fn start<'py>(
         let streams = streams.unwrap_or_else(Streams::unnamed);
         let work = gpu_transfer::download_into(tensor, streams, destination, ring);
         let work = Box::new(move |control: &_| work(control).map(|()| None));
-        return Ok((Started::Transfer(PendingTransfer { total, work, finish }), report));
+        return Ok((Started::Transfer(PendingTransfer { total, block: None, work, finish }), report));
     }
     if tensor.device().is_same_memory_as(destination.device()) && overlaps(&tensor, &destination) {
         return Err(fail(
@@ -106,7 +106,7 @@ pub(crate) fn start<'py>(
     let filled = gpu_transfer::DeviceDestination::from_tensor(destination, destination_streams)?;
     let work = gpu_transfer::copy_to_device(tensor, streams, filled, ring);
     let work = Box::new(move |control: &_| work(control).map(|()| None));
-    Ok((Started::Transfer(PendingTransfer { total, work, finish }), report))
+    Ok((Started::Transfer(PendingTransfer { total, block: None, work, finish }), report))
 }
 
 /// A copy within host memory, for another thread.
@@ -117,7 +117,7 @@ fn deferred_copy(tensor: Tensor<Owner>, destination: Tensor<Owner>, result: Py<P
         let (from, to) = ({ &from }, { &to });
         copy_into(None, &from.tensor, &to.tensor).map(|()| None)
     };
-    PendingTransfer { total, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
+    PendingTransfer { total, block: None, work: Box::new(work), finish: Box::new(move |_, _| Ok(result)) }
 }
 
 /// The plan of a copy into `out`, for the report.

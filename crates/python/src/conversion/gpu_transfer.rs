@@ -259,8 +259,18 @@ impl DeviceCopy<'_> {
         // which their framework named them.
         unsafe {
             let stream = stream_after(self.gpu, self.points.ready_after)?;
+            if self.control.is_timed() {
+                self.gpu.wait(SyncPoint::Stream(stream))?;
+                self.control.set_started();
+            }
             let copied = match self.source_points {
-                None => self.gpu.upload(&self.source, self.data, self.dtype, stream, self.ring, self.control),
+                None => {
+                    let (source, control) = (&self.source, self.control);
+                    let copied = self.gpu.upload(source, self.data, self.dtype, stream, self.ring, control);
+                    // A cast on the GPU may still be queued.
+                    let is_awaited = control.is_timed() && copied.is_ok();
+                    if is_awaited { self.gpu.wait_for_queued(stream) } else { copied }
+                }
                 Some(points) if self.source_device.index == self.gpu.index() => {
                     self.gpu.order(points.ready_after, SyncPoint::Stream(stream))?;
                     let copied = self.gpu.convert(&self.source, self.data, self.dtype, stream);

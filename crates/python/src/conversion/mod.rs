@@ -3,6 +3,7 @@
 pub(crate) mod alignment;
 pub(crate) mod batch;
 pub(crate) mod convert;
+pub(crate) mod epoch_memory;
 pub(crate) mod fast_path;
 pub(crate) mod fill_out;
 pub(crate) mod gpu_transfer;
@@ -14,6 +15,7 @@ pub(crate) mod read_only;
 pub(crate) mod reading;
 pub(crate) mod recognise;
 pub(crate) mod request;
+pub(crate) mod sharded;
 pub(crate) mod source;
 pub(crate) mod streams;
 pub(crate) mod to_gpu;

@@ -1,6 +1,7 @@
 //! The request of one conversion: target, options, stream and progress.
 
 use crate::api::options::{self, ParsedKeywords};
+use crate::conversion::epoch_memory::EpochMemory;
 use crate::conversion::progress::Progress;
 use crate::conversion::streams::NamedStream;
 use crate::errors::{Result, fail};
@@ -9,14 +10,21 @@ use crate::settings;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::cell::Cell;
-use tensorferry_core::ErrorKind;
-use tensorferry_core::plan::{ConvertOptions, Plan, SourceDescription};
+use std::sync::Arc;
+use tensorferry_core::plan::{ConvertOptions, DeviceRequest, Plan, SourceDescription, SourceMutability};
+use tensorferry_core::{Device, ErrorKind};
 use tensorferry_cuda::RingOptions;
 
 /// The target of a conversion, and its options.
 pub(crate) struct ConversionRequest {
     pub(crate) target: Target,
     pub(crate) options: ConvertOptions,
+    /// The `jax.sharding.Sharding` of the result, which takes precedence over the device in the options.
+    pub(crate) sharding: Option<Py<PyAny>>,
+    /// Whether memory that its owner may write again is copied.
+    pub(crate) is_snapshot: bool,
+    /// The streams and the memory for uploads of an epoch.
+    pub(crate) epoch_memory: Option<Arc<EpochMemory>>,
     /// The stream on which the caller will use the result.
     pub(crate) stream: Option<NamedStream>,
     /// The receiver of progress reports.
@@ -31,9 +39,27 @@ impl ConversionRequest {
         Self {
             target,
             options: ConvertOptions::NONE,
+            sharding: None,
+            is_snapshot: false,
+            epoch_memory: None,
             stream: None,
             progress: None,
             batched: Cell::new(false),
+        }
+    }
+
+    /// The same target and options for one device.
+    pub(crate) fn for_device(&self, device: Device) -> Self {
+        let options = ConvertOptions { device: DeviceRequest::At(device), ..self.options };
+        let epoch_memory = self.epoch_memory.clone();
+        Self { options, is_snapshot: self.is_snapshot, epoch_memory, ..Self::new(self.target) }
+    }
+
+    /// The options for a source of this mutability.
+    pub(crate) fn options_for(&self, mutability: SourceMutability) -> ConvertOptions {
+        match self.is_snapshot && mutability.may_change() {
+            true => ConvertOptions { copy: Some(true), ..self.options },
+            false => self.options,
         }
     }
 

@@ -71,6 +71,7 @@ pub(crate) fn deliver(total: usize, work: CopyWork, plan: &Plan, target: Target)
     let (device, access) = (plan.device, plan.access);
     PendingTransfer {
         total,
+        block: None,
         work: Box::new(move |control| work(control).map(Some)),
         finish: Box::new(move |py, moved| {
             let mut tensor = moved.map_or_else(no_result, Ok)?;

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tensorferry_core::{Error, ErrorKind, Tensor};
-use tensorferry_cuda::TransferControl;
+use tensorferry_cuda::{Stream, TransferControl};
 
 /// Moves the bytes. Returns the host memory that the result needs, if any.
 type Work = Box<dyn FnOnce(&TransferControl) -> tensorferry_core::Result<Option<Tensor<Owner>>> + Send>;
@@ -21,6 +21,8 @@ type Finish = Box<dyn FnOnce(Python<'_>, Option<Tensor<Owner>>) -> Result<Py<PyA
 pub(crate) struct PendingTransfer {
     /// The number of bytes that will move.
     pub(crate) total: usize,
+    /// The address of a block of an epoch's memory that is filled, and its stream.
+    pub(crate) block: Option<(usize, Stream)>,
     pub(crate) work: Work,
     pub(crate) finish: Finish,
 }
@@ -44,7 +46,7 @@ pub(crate) fn run<'py>(
     pending: PendingTransfer,
     progress: Option<&Progress>,
 ) -> Result<Bound<'py, PyAny>> {
-    let PendingTransfer { total, work, finish } = pending;
+    let PendingTransfer { total, work, finish, .. } = pending;
     let moved = if total < INTERRUPTIBLE_BYTES && progress.is_none() {
         py.detach(|| work(&TransferControl::default()))?
     } else {

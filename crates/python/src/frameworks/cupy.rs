@@ -162,6 +162,10 @@ impl Framework for CuPy {
         true
     }
 
+    fn accepts_epoch_memory(&self) -> bool {
+        true
+    }
+
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
         let state = state(py)?;
         let find =

@@ -34,6 +34,12 @@ pub(crate) trait Framework: Sync {
         false
     }
 
+    /// Whether the batches of a feed are uploaded into memory of ours, which it then shares. Its own allocators are bound to streams
+    /// on which work may be queued, and calling them takes the GIL while the consumer needs it.
+    fn accepts_epoch_memory(&self) -> bool {
+        false
+    }
+
     /// [`Framework::write`] for GPU memory. `next_use` is the sync point of the framework that waits for the memory, if the
     /// memory is not ready yet.
     fn write_gpu<'py>(

@@ -274,6 +274,10 @@ impl Framework for Jax {
         Ok(Streams::new(SyncPoint::AllStreams, waiting).preferring_ready_memory())
     }
 
+    fn accepts_epoch_memory(&self) -> bool {
+        true
+    }
+
     fn write_gpu<'py>(
         &self,
         py: Python<'py>,

@@ -121,6 +121,10 @@ impl Framework for Torch {
         true
     }
 
+    fn accepts_epoch_memory(&self) -> bool {
+        true
+    }
+
     fn streams(&self, py: Python<'_>, gpu: &'static Gpu) -> Result<Streams> {
         streams(py, Device::cuda(gpu.index()))
     }

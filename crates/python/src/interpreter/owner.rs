@@ -20,7 +20,7 @@ use tensorferry_core::dlpack::ManagedOwner;
 use tensorferry_core::drop_queue::DropQueue;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::read_only_loans::ReadOnlyLoan;
-use tensorferry_cuda::{Gpu, SyncPoint};
+use tensorferry_cuda::{Gpu, StreamBlock, SyncPoint};
 use tensorferry_files::MappedTensor;
 
 /// The drop queue of owners of every kind.
@@ -84,6 +84,8 @@ pub(crate) enum Owner {
     Mapped(#[expect(dead_code, reason = "held for its drop")] MappedTensor),
     /// A block that we allocated.
     Block(#[expect(dead_code, reason = "held for its drop")] HostBlock),
+    /// A block of GPU memory that we allocated.
+    Device(#[expect(dead_code, reason = "held for its drop")] Box<StreamBlock>),
     /// Another owner, whose drop is deferred.
     Deferred(#[expect(dead_code, reason = "held for its drop")] Deferred),
     /// Another owner, of GPU memory that two frameworks use on different streams.
@@ -266,7 +268,7 @@ impl Owner {
     /// Whether the release needs neither the GIL nor a framework.
     fn needs_no_gil(&self) -> bool {
         match self {
-            Self::Block(_) | Self::Mapped(_) => true,
+            Self::Block(_) | Self::Mapped(_) | Self::Device(_) => true,
             Self::Aligned(inner) => inner.1.needs_no_gil(),
             _ => false,
         }

@@ -46,6 +46,12 @@ impl PlanReport {
         Self { name: Some(name), ..self }
     }
 
+    /// The plan as a part of another plan, with this path in front of its own name.
+    pub(crate) fn below(self, path: String) -> Self {
+        let name = path + self.display_name();
+        self.named(name)
+    }
+
     /// The name of a part; empty for a plan that is not a part.
     pub(super) fn display_name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()

@@ -244,6 +244,6 @@ fn run_transfer(
     work: impl FnOnce(&TransferControl) -> tensorferry_core::Result<()> + Send + 'static,
 ) -> Result<()> {
     let work = Box::new(move |control: &TransferControl| work(control).map(|()| None));
-    let moving = PendingTransfer { total, work, finish: Box::new(|py, _| Ok(py.None())) };
+    let moving = PendingTransfer { total, block: None, work, finish: Box::new(|py, _| Ok(py.None())) };
     transfer::run(py, moving, None).map(|_| ())
 }

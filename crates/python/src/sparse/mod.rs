@@ -284,7 +284,15 @@ fn parse_call_options<'py>(
             return Err(fail(ErrorKind::InvalidArgument, fact, format!("leave out {name}")));
         }
     }
-    Ok(SparseCallOptions::new(None, None, options::parse(function, keywords, true)?))
+    let parsed = options::parse(function, keywords, true)?;
+    if parsed.sharding.is_some() {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            "device is a sharding, and a sparse tensor is on one device",
+            "pass a single device, such as one of jax.local_devices()",
+        ));
+    }
+    Ok(SparseCallOptions::new(None, None, parsed))
 }
 
 /// Which function was called with a sparse tensor.

@@ -34,9 +34,23 @@ pub(crate) enum PathStep<'py> {
 /// An estimate of the memory for one tensor beside its values: the result, the plan and the framework's own objects.
 pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
 
-/// The function that is called for each tensor. Its last argument formats the path of the tensor.
+/// The steps from the root of a tree to one of its tensors.
+pub(crate) struct Path<'py, 'a>(&'a [PathStep<'py>]);
+
+impl<'py> Path<'py, '_> {
+    pub(crate) fn steps(&self) -> &[PathStep<'py>] {
+        self.0
+    }
+
+    /// The path as a Python expression.
+    pub(crate) fn format(&self) -> String {
+        format_path(self.0)
+    }
+}
+
+/// The function that is called for each tensor.
 pub(crate) type Visit<'py, 'a> =
-    dyn FnMut(RecognisedObject<'_, 'py>, &dyn Fn() -> String) -> Result<Bound<'py, PyAny>> + 'a;
+    dyn FnMut(RecognisedObject<'_, 'py>, &Path<'py, '_>) -> Result<Bound<'py, PyAny>> + 'a;
 
 /// A hasher of addresses. They are 16 bytes apart, and no attacker chooses them.
 #[derive(Default)]
@@ -65,6 +79,8 @@ pub(crate) struct Walk<'py, 'a> {
     /// Results by the address of their source, which is kept alive so that no other object gets its address.
     results: HashMap<usize, (Bound<'py, PyAny>, Bound<'py, PyAny>), BuildHasherDefault<AddressHasher>>,
     visit: &'a mut Visit<'py, 'a>,
+    /// Whether an object that appears twice is visited twice.
+    visits_each: bool,
     /// Whether containers are rebuilt around the results. A plan only visits.
     rebuild: bool,
     /// Whether a tensor was found.
@@ -100,6 +116,18 @@ pub(crate) fn walk_allowing_no_tensor<'py, 'a>(
     Walk::new(visit, rebuild).root(object, container)
 }
 
+/// As [`walk_allowing_no_tensor`], for any object: a tensor, and any other leaf, is a tree of its own. With `visits_each`, an
+/// object that appears twice is visited twice.
+pub(crate) fn walk_any<'py, 'a>(
+    object: &Bound<'py, PyAny>,
+    visits_each: bool,
+    visit: &'a mut Visit<'py, 'a>,
+) -> Result<Bound<'py, PyAny>> {
+    let mut walk = Walk { visits_each, ..Walk::new(visit, true) };
+    let result = walk.object(object);
+    result.map_err(|failure| walk.locate(failure))
+}
+
 fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
     let fact = format!(
         "the {} holds no tensor: its first leaf is an object of type {}",
@@ -133,6 +161,7 @@ impl<'py, 'a> Walk<'py, 'a> {
             path: Vec::new(),
             results: HashMap::default(),
             visit,
+            visits_each: false,
             rebuild,
             has_tensor: false,
             first_other: None,
@@ -142,9 +171,12 @@ impl<'py, 'a> Walk<'py, 'a> {
     /// Visits the root. An error names the path at which it was raised.
     fn root(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
         let result = self.node(object, container);
-        result.map_err(
-            |failure| if self.path.is_empty() { failure } else { failure.at(&format_path(&self.path)) },
-        )
+        result.map_err(|failure| self.locate(failure))
+    }
+
+    /// The failure with the path at which it was raised.
+    fn locate(&self, failure: Failure) -> Failure {
+        if self.path.is_empty() { failure } else { failure.at(&format_path(&self.path)) }
     }
 
     /// Keeps a leaf that is not a tensor.
@@ -178,7 +210,9 @@ impl<'py, 'a> Walk<'py, 'a> {
         if matches!(kind, Recognised::Leaf | Recognised::Bytes) || is_scalar(kind) {
             return Ok(self.keep_leaf(object));
         }
-        if let Some((_, result)) = self.results.get(&(object.as_ptr() as usize)) {
+        if !self.visits_each
+            && let Some((_, result)) = self.results.get(&(object.as_ptr() as usize))
+        {
             return Ok(result.clone());
         }
         let result = match kind {
@@ -193,12 +227,13 @@ impl<'py, 'a> Walk<'py, 'a> {
             _ => {
                 self.has_tensor = true;
                 emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
-                let path = &self.path;
-                (self.visit)(recognised, &|| format_path(path))?
+                (self.visit)(recognised, &Path(&self.path))?
             }
         };
-        self.try_reserve_results(1)?;
-        self.results.insert(object.as_ptr() as usize, (object.clone(), result.clone()));
+        if !self.visits_each {
+            self.try_reserve_results(1)?;
+            self.results.insert(object.as_ptr() as usize, (object.clone(), result.clone()));
+        }
         Ok(result)
     }
 
