@@ -1,13 +1,15 @@
 """A CuPy that runs on the stand-in for the CUDA driver: as much of it as tensorferry calls.
 
-Its allocator is as eager as the real one: memory that is let go is handed out again at once, on
-whichever stream asks, and nobody waits.
+Its allocator is as eager as the real one: memory that is let go is handed out again at once, and
+nobody waits. It is more eager where `reuses_across_streams` is true, as it is at first: any stream
+gets the memory, and with the real one only the stream on which it was allocated.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -25,8 +27,18 @@ driver.cuMemcpyDtoDAsync_v2.argtypes = [_Address, _Address, ctypes.c_size_t, _Po
 driver.cuStreamSynchronize.argtypes = [_Pointer]
 driver.cuCtxPushCurrent_v2.argtypes = [_Pointer]
 
-_idle: dict[tuple[int, int], list[int]] = {}
-_streams: list[tuple[int, Stream]] = []
+_idle: dict[tuple[int, int, int], list[int]] = {}
+reuses_across_streams = True
+
+
+class _Current(threading.local):
+    """The streams of the blocks that a thread is in."""
+
+    def __init__(self) -> None:
+        self.streams: list[tuple[int, Stream]] = []
+
+
+_current = _Current()
 # The stream that was current at each allocation.
 allocated_on: list[int] = []
 
@@ -66,11 +78,11 @@ class Stream:
         self.ptr = handle
 
     def __enter__(self) -> Stream:
-        _streams.append((Device.current, self))
+        _current.streams.append((Device.current, self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        _streams.pop()
+        _current.streams.pop()
 
     def synchronize(self) -> None:
         assert driver.cuStreamSynchronize(self.ptr) == 0
@@ -78,7 +90,7 @@ class Stream:
 
 def get_current_stream(device_id: int | None = None) -> Stream:
     device = Device.current if device_id is None else device_id
-    found = [stream for place, stream in _streams if place == device]
+    found = [stream for place, stream in _current.streams if place == device]
     return found[-1] if found else Stream(0)
 
 
@@ -87,8 +99,10 @@ class Memory:
 
     def __init__(self, size: int) -> None:
         self.size, self.device_id = size, Device.current
-        allocated_on.append(get_current_stream().ptr)
-        idle = _idle.get((size, self.device_id))
+        stream = get_current_stream().ptr or 0
+        allocated_on.append(stream)
+        self.pool = (size, self.device_id, 0 if reuses_across_streams else stream)
+        idle = _idle.get(self.pool)
         if idle:
             self.ptr = idle.pop()
             return
@@ -101,7 +115,7 @@ class Memory:
 
     def __del__(self) -> None:
         if self.ptr:
-            _idle.setdefault((self.size, self.device_id), []).append(self.ptr)
+            _idle.setdefault(self.pool, []).append(self.ptr)
 
 
 class UnownedMemory:
@@ -193,6 +207,10 @@ class Runtime:
         return count.value
 
     @staticmethod
+    def getDevice() -> int:  # noqa: N802 (its name in CuPy)
+        return Device.current
+
+    @staticmethod
     def getDeviceProperties(index: int) -> dict[str, Any]:  # noqa: N802 (its name in CuPy)
         return {"name": f"Stand-in {index}".encode()}
 
@@ -205,4 +223,5 @@ cuda.MemoryPointer = MemoryPointer
 cuda.UnownedMemory = UnownedMemory
 cuda.get_current_stream = get_current_stream
 cuda.runtime = Runtime
+cuda.is_available = lambda: Runtime.getDeviceCount() > 0
 sys.modules["cupy.cuda"] = cuda
