@@ -20,12 +20,12 @@ from table import VOID, Section, misses, render
 
 SECTIONS = (
     *("percall", "convert", "trees", "via", "agnostic", "sparse", "tables", "threads", "files"),
-    *("processes", "pickles", "ray_objects", "dask_transfers", "instructions"),
+    *("processes", "pickles", "feeding", "ray_objects", "dask_transfers", "instructions"),
 )
 # The file of a section whose name is that of a package.
 FILES = {"sparse": "sparse_tensors"}
 # Need a GPU, so they are run by name.
-GPU = ("gpu", "gpu_copies", "transfers", "gpu_files", "gpu_processes")
+GPU = ("gpu", "gpu_copies", "transfers", "gpu_files", "gpu_processes", "gpu_feeding")
 # Need Ray or Dask, which have an environment of their own.
 DISTRIBUTED = ("ray_objects", "dask_transfers")
 DISTRIBUTED_PYTHON = Path(__file__).parents[1] / ".venv-distributed" / "bin" / "python"
