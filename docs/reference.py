@@ -26,6 +26,12 @@ from tensorferry._tools import cli
 TOPICS = (
     ("to", "Carrying tensors", "From any framework to any other.", ("to", "to_async", "Job")),
     (
+        "feeding",
+        "Feeding",
+        "Batches of any loader, converted before the training step asks for them.",
+        ("feed", "Feed", "FeedStats"),
+    ),
+    (
         "plan",
         "Plans and traces",
         "What will happen, and what did.",
