@@ -316,3 +316,15 @@ def test_invalid_arguments_are_refused_at_once(name: str) -> None:
 def test_unknown_keywords() -> None:
     with pytest.raises(TypeError):
         ferry.feed([], "torch", workers=3)
+
+
+@pytest.mark.parametrize("make", [list, iter])
+def test_arrays_of_text_and_objects_pass(make: Any) -> None:
+    """They are not tensors. What a loader may write again is copied."""
+    names = np.array(["a", "b"])
+    things = np.array([{"k": 1}, None], object)
+    ((x, y, z),) = list(ferry.feed(make([(names, things, np.ones(2))]), "torch"))
+    assert x.tolist() == ["a", "b"]
+    assert y.tolist() == [{"k": 1}, None]
+    assert z.tolist() == [1, 1]
+    assert (x is names) == (make is list)

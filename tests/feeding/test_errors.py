@@ -160,7 +160,7 @@ def test_stop_iteration_of_a_conversion_does_not_end_the_epoch_in_silence() -> N
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_an_error_of_a_conversion_arrives_at_its_batch(prefetch: int, is_stable: bool) -> None:
     """As `to` raises it, and after the batches before it."""
-    wrong = {"x": [np.array(["text"])]}
+    wrong = {"x": [np.zeros(1, [("a", "int32")])]}
     with pytest.raises(ferry.FerryError) as expected:
         ferry.to(wrong, "torch")
     batches = [values(0), values(1), wrong, values(3)]
@@ -175,7 +175,7 @@ def test_an_error_of_a_conversion_arrives_at_its_batch(prefetch: int, is_stable:
 
 
 def test_no_batch_is_pulled_after_an_error() -> None:
-    steps = Steps([values(0), {"x": np.array(["text"])}, values(2)])
+    steps = Steps([values(0), {"x": np.zeros(1, [("a", "int32")])}, values(2)])
     steps.allow(3)
     epoch = iter(ferry.feed(steps, "torch", prefetch=3))
     next(epoch)
@@ -190,7 +190,7 @@ def test_an_error_keeps_no_batch_alive() -> None:
     references: list[weakref.ref[Any]] = []
 
     def make(number: int) -> Any:
-        batch = values(number) if number < 3 else np.array(["text"])
+        batch = values(number) if number < 3 else np.zeros(1, [("a", "int32")])
         references.append(weakref.ref(batch))
         return [batch]
 

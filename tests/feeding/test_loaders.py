@@ -143,7 +143,7 @@ def test_every_batch_arrives_in_every_epoch(name: str, target: str) -> None:
         assert feed.stats().batches == 2 * len(LENGTHS)
         return
     with pytest.raises(ferry.InvalidArgumentError) as caught:
-        iter(feed)
+        list(feed)
     fact, hint = fact_and_hint(caught.value)
     assert "once" in fact
     assert "new feed" in hint
@@ -224,3 +224,63 @@ def test_workers() -> None:
     process exits in the middle of epochs."""
     told = subprocesses.run_program("feeding/loader_workers.py")
     assert told == "new workers 12 12\npersistent workers 12 12\nearly exit 3\nat the end\n"
+
+
+class Restarting:
+    """An iterator whose `__iter__` begins again."""
+
+    def __iter__(self) -> Restarting:
+        self.left = 3
+        return self
+
+    def __next__(self) -> Any:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return np.ones(2)
+
+
+class UsedUp(Restarting):
+    """An iterator that ends once."""
+
+    left = 3
+
+    def __iter__(self) -> UsedUp:
+        return self
+
+
+def test_an_iterator_that_begins_again_has_epochs() -> None:
+    feed = ferry.feed(Restarting(), "torch")
+    assert [len(list(feed)) for _ in range(3)] == [3, 3, 3]
+    assert feed
+
+
+def test_an_iterator_of_a_class_that_is_used_up_raises() -> None:
+    feed = ferry.feed(UsedUp(), "torch")
+    assert len(list(feed)) == 3
+    with pytest.raises(ferry.InvalidArgumentError, match="an earlier epoch has used it"):
+        list(feed)
+
+
+def test_an_epoch_waits_for_the_feeder_of_one_that_was_left() -> None:
+    """Some loaders have one iterator for all epochs."""
+    entered, release = threading.Event(), threading.Event()
+    inside: list[int] = []
+
+    class Loader:
+        def __iter__(self) -> Any:
+            assert not inside, "the feeder of the last epoch is in the loader"
+            yield np.zeros(1)
+            inside.append(1)
+            entered.set()
+            assert release.wait(60)
+            inside.pop()
+            yield np.ones(1)
+
+    feed = ferry.feed(Loader(), "torch")
+    epoch = iter(feed)
+    next(epoch)
+    assert entered.wait(60)
+    del epoch
+    threading.Timer(0, release.set).start()
+    assert len(list(feed)) == 2

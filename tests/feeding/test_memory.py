@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -11,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.sparse
 import tensorflow as tf
 import torch
 import torch.utils.data
-from support.feeding import Steps, feeders, wait_for_death, wait_until
+from support.feeding import Steps, feeders, wait_for_death, wait_for_feeders, wait_until
 from support.introspect import INSPECTORS, check_tensor
 from support.memory import aligned
 
@@ -382,3 +384,37 @@ def test_memory_does_not_grow() -> None:
     wait_until(lambda: ferry.memory_stats().used_bytes <= used, "memory of batches is used")
     # A reference of 8 bytes for each of 900 batches would be seen.
     assert after - before < 8 * 900
+
+
+def test_a_loader_that_refers_to_its_own_epoch_is_released() -> None:
+    class Data:
+        def __init__(self) -> None:
+            self.epoch = iter(ferry.feed(self.load(), "numpy"))
+
+        def load(self) -> Iterator[np.ndarray[Any, Any]]:
+            while True:
+                yield np.ones(2)
+
+    data = Data()
+    next(data.epoch)
+    died = weakref.ref(data)
+    del data
+
+    def is_released() -> bool:
+        gc.collect()
+        return died() is None
+
+    wait_until(is_released, "the loader is alive")
+    wait_for_feeders()
+
+
+def test_sparse_tensors_of_a_loader_that_reuses_its_memory() -> None:
+    matrix = scipy.sparse.csr_matrix(np.eye(3))
+
+    def loader() -> Iterator[Any]:
+        for number in range(4):
+            matrix.data[:] = number
+            yield matrix
+
+    found = list(ferry.feed(loader(), "torch"))
+    assert [float(x.to_dense()[0, 0]) for x in found] == [0, 1, 2, 3]

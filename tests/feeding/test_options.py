@@ -220,7 +220,7 @@ def test_a_mismatch_names_the_later_batch() -> None:
     """A batch of another structure fails alone, after those that fit."""
     epoch = iter(ferry.feed([(array(), array()), [array()]], "torch", dtype=("float32", None)))
     is_of(next(epoch)[0], np.float32)
-    with pytest.raises(ferry.InvalidArgumentError, match=r"dtype is a sequence of 2.*list of 1"):
+    with pytest.raises(ferry.InvalidArgumentError, match="2 entries, and the batch has 1"):
         next(epoch)
 
 
@@ -262,3 +262,16 @@ def assert_equal(found: Any, expected: Any) -> None:
 def test_random_trees(case: tuple[Any, Any, Any]) -> None:
     batch, dtype, expected = case
     assert_equal(one(batch, dtype=dtype), expected)
+
+
+def test_options_that_contain_themselves_are_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ferry.InvalidArgumentError, match="nested more than 100 levels"):
+        ferry.feed([np.ones(1)], "torch", dtype=endless)
+
+
+def test_a_mismatch_names_the_part() -> None:
+    batch = {"p": [np.ones(1), {"q": np.ones(1)}]}
+    with pytest.raises(ferry.InvalidArgumentError, match=r'dtype\["p"\]\[1\] lacks the entry "q"'):
+        list(ferry.feed([batch], "torch", dtype={"p": [None, {"r": None}]}))
