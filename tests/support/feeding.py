@@ -80,7 +80,7 @@ class Steps:
             return self._requests
 
     def wait_for_requests(self, count: int) -> None:
-        """Waits until the feeder has asked for so many batches."""
+        """Waits until the feeder has asked for `count` batches."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._requests >= count, HANG_SECONDS), (
                 self._requests
