@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensorferry._native import (
     _C_API as _C_API,
+)
+from tensorferry._native import (
     BorrowError,
     CopyRequiredError,
     DeadlineError,
