@@ -43,7 +43,8 @@ class Described:
             "version": 3,
             "shape": (SIDE * SIDE,),
             "typestr": "<i4",
-            "data": (taken.data, taken.is_read_only),
+            # torch refuses the flag for read-only memory; nothing writes here.
+            "data": (taken.data, False),
             "strides": None,
             "stream": None,
         }
