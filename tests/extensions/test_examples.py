@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import torch
 from support import subprocesses
 from support.c_table import borrow, release, take
-from support.compilers import build
+from support.compilers import build, load
 from support.introspect import INSPECTORS, TYPES
 
 import tensorferry as ferry
@@ -34,15 +33,6 @@ MAKERS: dict[str, Callable[[np.ndarray], Any]] = {
     "paddle": paddle.to_tensor,
     "mlx": mx.array,
 }
-
-
-def load(path: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from support.compilers import build
+from support.compilers import build, load
 from support.oldest import OLDEST
 
 GUIDES = Path(__file__).parent.parent.parent / "docs" / "guides"
@@ -34,12 +33,7 @@ def test_the_code_of_a_guide_is_built_and_its_session_runs(page: str, tmp_path: 
     source = tmp_path / file
     source.write_text("\n".join(blocks(text, kind)[:count]))
     built = build(source, source.stem, tmp_path)
-    spec = importlib.util.spec_from_file_location(source.stem, built)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.modules[source.stem] = module
+    sys.modules[source.stem] = load(built, source.stem)
     try:
         session = doctest.DocTestParser().get_doctest(
             "\n".join(blocks(text, "pycon")), {}, page, None, 0

@@ -112,6 +112,7 @@ def read_only() -> np.ndarray:
 NOT_WRITABLE = {
     "read-only": (read_only, "read-only"),
     "bytes": (lambda: b"abc", "read-only"),
+    "scalar": (lambda: np.float32(1), "a numpy scalar has no memory of its own"),
     "JAX": (lambda: jnp.ones(3), "tensors of jax are immutable"),
     "TensorFlow": (lambda: tf.constant([1.0, 2.0]), "tensors of tensorflow are immutable"),
     "non-leaf": (lambda: torch.ones(3, requires_grad=True) * 2, "saved for a gradient"),
@@ -170,6 +171,11 @@ def test_another_device_is_an_error_and_no_transfer() -> None:
     with pytest.raises(ferry.UnsupportedError, match="accepts tensors on cuda:0") as caught:
         take(torch.ones(3), device=(CUDA, 0))
     assert caught.value.hint == 'pass ferry.to(x, "torch", device="cuda:0")'
+    with pytest.raises(ferry.UnsupportedError) as caught:
+        take(np.ones(3), device=(CUDA, 0))
+    assert caught.value.hint == 'pass ferry.to(x, "torch", device="cuda:0")'
+    with pytest.raises(ferry.UnsupportedError, match="unknown type 99"):
+        take(np.ones(3), device=(99, 0))
     assert take(torch.ones(3), device=(c_table.CPU, 0)).shape == (3,)
 
 

@@ -165,6 +165,22 @@ def test_what_was_taken_can_be_wrapped() -> None:
     assert array.tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+@pytest.mark.parametrize("flags", [0, 1])
+def test_memory_of_another_tensor_is_copied_where_to_would_copy_it(
+    framework: str, flags: int
+) -> None:
+    """A share would change with the array, and depend on the address that malloc returned."""
+    source = aligned(48).view("f4")
+    source[:] = 1
+    taken = take(source)
+    taken.managed.flags |= flags
+    result = api.wrap(taken.address, framework)
+    taken.give_up()
+    source[:] = 2
+    assert INSPECTORS[framework].values(result) == np.ones(12, "f4").tobytes()
+
+
 def test_the_deleter_may_run_on_another_thread() -> None:
     exported = Exported(sample(FLOAT32, 3))
     kept = [api.wrap(exported.address, "torch")]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 
 import tensorferry as ferry
 
@@ -35,6 +37,16 @@ def build(source: Path, module: str, folder: Path) -> Path:
         sources = [*_cpp_library(source), str(source)]
         _run("c++", "-std=c++17", *_WARNINGS, *shared, *sources, "-o", str(built))
     return built
+
+
+def load(path: Path, name: str) -> ModuleType:
+    """Imports an extension module from its file."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _cpp_library(source: Path) -> list[str]:

@@ -81,14 +81,16 @@ struct Borrow<P> {
 }
 
 struct Slot<P> {
-    /// The number of borrows that the slot has had, so that the identifier of an ended borrow is not that of a later one.
-    generation: u32,
+    /// The number of the latest borrow of this slot.
+    number: u32,
     borrow: Option<Borrow<P>>,
 }
 
 /// The borrows of a process. Each has a payload of the caller's.
 pub struct BorrowTable<P> {
     slots: Vec<Slot<P>>,
+    /// The number of the last borrow, so that the identifier of an ended borrow is not that of a later one.
+    last_number: u32,
 }
 
 impl<P> Default for BorrowTable<P> {
@@ -100,7 +102,7 @@ impl<P> Default for BorrowTable<P> {
 impl<P> BorrowTable<P> {
     /// An empty table.
     pub const fn new() -> Self {
-        Self { slots: Vec::new() }
+        Self { slots: Vec::new(), last_number: 0 }
     }
 
     /// Adds a borrow, for writing if it is exclusive, and returns its identifier, which is not 0.
@@ -130,22 +132,38 @@ impl<P> BorrowTable<P> {
             }
         }
         let index = free.unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, borrow: None });
+            self.slots.push(Slot { number: 0, borrow: None });
             self.slots.len() - 1
         });
-        let slot = &mut self.slots[index];
-        slot.generation = slot.generation.wrapping_add(1).max(1);
-        slot.borrow = Some(Borrow { elements, is_exclusive, payload });
-        Ok(u64::from(slot.generation) << 32 | index as u64)
+        self.last_number = self.last_number.wrapping_add(1).max(1);
+        let borrow = Some(Borrow { elements, is_exclusive, payload });
+        self.slots[index] = Slot { number: self.last_number, borrow };
+        Ok(u64::from(self.last_number) << 32 | index as u64)
     }
 
     /// Ends a borrow, and returns whether it was exclusive, with its payload. `None` if there is no such borrow.
     pub fn release(&mut self, identifier: u64) -> Option<(bool, P)> {
         let slot = self.slots.get_mut((identifier & u64::from(u32::MAX)) as usize)?;
-        if u64::from(slot.generation) != identifier >> 32 {
+        if u64::from(slot.number) != identifier >> 32 {
             return None;
         }
-        slot.borrow.take().map(|borrow| (borrow.is_exclusive, borrow.payload))
+        let ended = slot.borrow.take().map(|borrow| (borrow.is_exclusive, borrow.payload));
+        self.drop_empty_slots();
+        ended
+    }
+
+    /// Ends the borrows whose payload is not to be kept, and returns them as [`Self::release`] does.
+    pub fn retain(&mut self, keep: impl Fn(&P) -> bool) -> Vec<(bool, P)> {
+        let ends = |borrow: &mut Borrow<P>| !keep(&borrow.payload);
+        let ended = self.slots.iter_mut().filter_map(|slot| slot.borrow.take_if(ends));
+        let ended = ended.map(|borrow| (borrow.is_exclusive, borrow.payload)).collect();
+        self.drop_empty_slots();
+        ended
+    }
+
+    /// Shortens the list that each new borrow is compared with.
+    fn drop_empty_slots(&mut self) {
+        while self.slots.pop_if(|slot| slot.borrow.is_none()).is_some() {}
     }
 
     /// The number of borrows.
@@ -224,6 +242,19 @@ mod tests {
         assert!(!table.is_empty());
         assert_eq!(table.release(second), Some((true, ())));
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn the_list_shrinks_after_a_peak() {
+        let mut table = BorrowTable::new();
+        let held: Vec<_> = (0..100).map(|number| table.borrow(None, false, number).unwrap()).collect();
+        assert_eq!(table.retain(|&number| number < 10).len(), 90);
+        assert_eq!((table.len(), table.slots.len()), (10, 10));
+        for (number, &identifier) in held[..10].iter().enumerate() {
+            assert_eq!(table.release(identifier), Some((false, number)));
+        }
+        assert!(held.into_iter().all(|identifier| table.release(identifier).is_none()));
+        assert!(table.slots.is_empty());
     }
 
     /// The addresses of the bytes of all elements.

@@ -9,10 +9,11 @@
  *     ...                                               // read tensor->dl_tensor
  *     if (tensor->deleter) tensor->deleter(tensor);
  *
- * Every function is called with the GIL held. The functions that return int return 0, or -1 with a Python exception set.
- * Deleters may run on any thread, with or without the GIL.
+ * Every function is called with the GIL held, in the main interpreter, and without a Python exception set; `release` alone may be called
+ * with one, which stays. The functions that return int return 0, or -1 with a Python exception set. Deleters may run on any thread, with or
+ * without the GIL. Those of tensors that are alive when the interpreter exits may never run.
  *
- * The header needs Python.h before it, or after it, of Python 3.11 or later; the limited API is enough. Compile with
+ * The limited API of Python 3.11 is enough: define Py_LIMITED_API before the header, which includes Python.h. Compile with
  * -I$(python -c "import tensorferry; print(tensorferry.get_include())"). Nothing is linked.
  *
  * Versions: a major version only appends fields to TfApi and TfRequest. A table of a later minor version serves extensions
@@ -76,8 +77,13 @@ typedef struct TfRequest {
 } TfRequest;
 
 /* Every tensor, in place if possible. */
+#ifdef __cplusplus
+#define TENSORFERRY_ANY_DEVICE { static_cast<DLDeviceType>(0), 0 }
+#else
+#define TENSORFERRY_ANY_DEVICE { (DLDeviceType)0, 0 }
+#endif
 #define TENSORFERRY_REQUEST_INIT \
-  { sizeof(TfRequest), NULL, 0, { (DLDeviceType)0, 0 }, TENSORFERRY_ANY_RANK, TENSORFERRY_ORDER_ANY, 0, 1, 0 }
+  { sizeof(TfRequest), NULL, 0, TENSORFERRY_ANY_DEVICE, TENSORFERRY_ANY_RANK, TENSORFERRY_ORDER_ANY, 0, 1, 0 }
 
 /* The table. It is never freed. */
 typedef struct TfApi {
@@ -93,26 +99,37 @@ typedef struct TfApi {
 
   /* Creates a tensor over the memory of `tensor`: of the framework with the name `like_or_name`, or of the framework of the tensor
    * `like_or_name`. An object without a framework, such as a memoryview, gives a NumPy array. The memory is copied if the framework
-   * cannot use it in place. The result is a new reference, or NULL with an exception set. On success the function owns `tensor`;
-   * after an error the caller still does. Nothing else may use the memory afterwards. */
+   * cannot use it in place, or was registered at run time. The result is a new reference, or NULL with an exception set. On success the
+   * function owns `tensor`; after an error the caller still does. Nothing else may use writable memory afterwards, except that of a
+   * tensor from `take`, which the result shares with its source where `tensorferry.to` would. */
   PyObject *(*wrap)(DLManagedTensorVersioned *tensor, PyObject *like_or_name);
 
   /* Enters the memory of `tensor` into the table of borrows, which all extensions of the process share: `exclusive` for writing,
    * and otherwise for reading. Raises BorrowError if another borrow of overlapping memory excludes this one. `object` is the object that
-   * the tensor was taken from, or NULL; an array of NumPy is borrowed in the table of rust-numpy too. Copies need no borrow. */
+   * the tensor was taken from, or NULL; an array of NumPy is borrowed in the table of rust-numpy too, and other objects over the same
+   * memory are not. Copies need no borrow. In the child of a fork the borrows of other threads have ended. */
   int (*borrow)(PyObject *object, const DLTensor *tensor, int exclusive, uint64_t *borrow);
 
   /* Ends a borrow. */
   int (*release)(uint64_t borrow);
 } TfApi;
 
-/* Imports tensorferry and returns its table, or NULL with an ImportError set. */
+/* Imports tensorferry and returns its table, or NULL with an ImportError set, whose cause is the error of the import. */
 static inline const TfApi *tensorferry_import(void) {
   const TfApi *api = (const TfApi *)PyCapsule_Import(TENSORFERRY_CAPSULE, 0);
   if (api == NULL) {
-    PyErr_Clear();
+    PyObject *type, *cause, *traceback, *value;
+    if (!PyErr_ExceptionMatches(PyExc_ImportError) && !PyErr_ExceptionMatches(PyExc_AttributeError)) return NULL;
+    PyErr_Fetch(&type, &cause, &traceback);
+    PyErr_NormalizeException(&type, &cause, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
     PyErr_SetString(PyExc_ImportError,
                     "this extension needs tensorferry with a C table\nhint: pip install -U tensorferry");
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyException_SetCause(value, cause);
+    PyErr_Restore(type, value, traceback);
     return NULL;
   }
   if (api->major != TENSORFERRY_API_MAJOR || api->size < sizeof(TfApi)) {

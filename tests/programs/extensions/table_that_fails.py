@@ -31,6 +31,7 @@ try:
     importlib.util.module_from_spec(spec)
 except ImportError as error:
     said = str(error)
+    assert (error.__cause__ is not None) == (case == "missing"), error.__cause__
 else:
     raise AssertionError("no error")
 expected = {

@@ -136,6 +136,13 @@ fn versioned<O: Send + 'static>(
     Ok(unsafe { owned_by(block, tensor.into_owner()) })
 }
 
+/// Whether [`to_versioned`] made the struct, from a tensor with this type of owner.
+pub fn is_own_export<O: Send + 'static>(managed: &ManagedTensorVersioned) -> bool {
+    managed.deleter.is_some_and(|deleter| {
+        ptr::fn_addr_eq(deleter, release_versioned::<O> as unsafe extern "C" fn(*mut ManagedTensorVersioned))
+    })
+}
+
 /// Exports without a version, for consumers that do not support versions. It has no read-only flag: the planner uses it
 /// only for frameworks that do not write.
 ///

@@ -1,6 +1,7 @@
 //! Callbacks for the exit of the interpreter and for forks of the process.
 
 use crate::api::async_transfer;
+use crate::c_api::borrow;
 use crate::interpreter::{fork_lock, guard, once, owner};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -18,6 +19,7 @@ fn after_fork_in_child(py: Python<'_>) -> PyResult<()> {
     guard::after_fork_in_child();
     owner::after_fork_in_child();
     async_transfer::after_fork_in_child();
+    borrow::after_fork_in_child(py);
     fork_lock::after_fork(py)
 }
 

@@ -12,21 +12,32 @@ use crate::frameworks::numpy;
 use crate::interpreter::fork_lock;
 use crate::interpreter::objects;
 use crate::interpreter::once::ForkSafeOnce;
+use crate::interpreter::owner::Owner;
 use ::numpy::{PyArray1, PyArrayMethods};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use smallvec::SmallVec;
 use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tensorferry_core::borrow_table::{BorrowConflict, BorrowTable, ElementRange};
 use tensorferry_core::dlpack::abi::RawTensor;
 use tensorferry_core::dlpack::borrow as describe;
-use tensorferry_core::{Access, ErrorKind};
+use tensorferry_core::{Access, ByteOrder, Device, ErrorKind, Layout, Tensor};
 
-/// The borrows of all extensions. Each holds the array that is borrowed in the table of rust-numpy, if any.
-static BORROWS: Mutex<BorrowTable<Option<Py<PyAny>>>> = Mutex::new(BorrowTable::new());
+/// What a borrow holds.
+struct Held {
+    /// The view that is borrowed in the table of rust-numpy, if any.
+    view: Option<Py<PyAny>>,
+    /// The thread that began the borrow, which is the only one in the child of its fork.
+    thread: libc::pthread_t,
+}
+
+/// The borrows of all extensions.
+static BORROWS: Mutex<BorrowTable<Held>> = Mutex::new(BorrowTable::new());
 
 /// Only threads with the GIL lock the table, and none runs Python code meanwhile, so that a fork never copies it locked.
-fn borrows(_py: Python<'_>) -> MutexGuard<'static, BorrowTable<Option<Py<PyAny>>>> {
+fn borrows(_py: Python<'_>) -> MutexGuard<'static, BorrowTable<Held>> {
     BORROWS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -66,18 +77,16 @@ pub(super) unsafe extern "C" fn borrow(
 /// # Safety
 /// The thread has the GIL.
 pub(super) unsafe extern "C" fn release(borrow: u64) -> c_int {
-    // SAFETY: `enter` requires the GIL: the contract of this function.
+    // SAFETY: `enter` and `PendingException` require the GIL: the contract of this function.
     let ended = unsafe {
+        let _pending = PendingException::save();
         enter(
-            |py| {
-                let Some((is_exclusive, array)) = borrows(py).release(borrow) else {
-                    return Step::Slow(());
-                };
-                if let Some(array) = array {
-                    NumpyBorrows::release(py, &array, is_exclusive);
-                    array.drop_ref(py);
+            |py| match borrows(py).release(borrow) {
+                Some((is_exclusive, held)) => {
+                    end(py, is_exclusive, held);
+                    Step::Done(())
                 }
-                Step::Done(())
+                None => Step::Slow(()),
             },
             |_, ()| {
                 let fact = format!("no borrow has the identifier {borrow}");
@@ -88,10 +97,66 @@ pub(super) unsafe extern "C" fn release(borrow: u64) -> c_int {
     if ended.is_some() { 0 } else { -1 }
 }
 
+/// An exception that was set when a function began, and is set again when it ends, instead of its own. Code that cleans up after an
+/// error calls `release`.
+struct PendingException {
+    class: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    traceback: *mut ffi::PyObject,
+}
+
+impl PendingException {
+    /// # Safety
+    /// The thread has the GIL until the result is dropped.
+    #[inline(always)]
+    unsafe fn save() -> Option<Self> {
+        let mut saved = Self { class: ptr::null_mut(), value: ptr::null_mut(), traceback: ptr::null_mut() };
+        // SAFETY: both functions require the GIL, as the contract of this function says, and pointers to locals.
+        unsafe {
+            if ffi::PyErr_Occurred().is_null() {
+                return None;
+            }
+            ffi::PyErr_Fetch(&raw mut saved.class, &raw mut saved.value, &raw mut saved.traceback);
+        }
+        Some(saved)
+    }
+}
+
+impl Drop for PendingException {
+    fn drop(&mut self) {
+        // SAFETY: `PyErr_Restore` takes the references that `PyErr_Fetch` gave, once. The thread has the GIL by the contract of `save`.
+        unsafe { ffi::PyErr_Restore(self.class, self.value, self.traceback) }
+    }
+}
+
+/// Ends a borrow that is no longer in the table.
+#[inline(always)]
+fn end(py: Python<'_>, is_exclusive: bool, held: Held) {
+    if let Some(view) = held.view {
+        NumpyBorrows::release(py, &view, is_exclusive);
+        view.drop_ref(py);
+    }
+}
+
+/// Called in the child of a fork: the borrows of other threads would never end.
+pub(crate) fn after_fork_in_child(py: Python<'_>) {
+    let ended = borrows(py).retain(|held| held.thread == current_thread());
+    for (is_exclusive, held) in ended {
+        end(py, is_exclusive, held);
+    }
+}
+
+/// The calling thread, which keeps its identifier in the child of a fork.
+#[inline(always)]
+fn current_thread() -> libc::pthread_t {
+    // SAFETY: the function only reads the thread's own identifier.
+    unsafe { libc::pthread_self() }
+}
+
 /// Enters a borrow into both tables.
 ///
 /// # Safety
-/// `object` is null or a live object, and `tensor` points to a valid tensor.
+/// `object` is null or a live object, from which `tensor`, a valid tensor, was taken.
 #[inline(always)]
 unsafe fn borrow_tensor(
     py: Python<'_>,
@@ -101,25 +166,56 @@ unsafe fn borrow_tensor(
 ) -> Result<u64> {
     // SAFETY: `describe` requires shape and strides during the call: those of a valid tensor, by the contract of this function. Nothing
     // uses the memory through the result. `from_borrowed_ptr_or_opt` requires null or a live object.
-    let (elements, object) = unsafe {
+    let (described, object) = unsafe {
         let described = describe(tensor.read(), Access::ReadOnly, true, ())?;
-        (ElementRange::of(&described), Bound::from_borrowed_ptr_or_opt(py, object))
+        (described, Bound::from_borrowed_ptr_or_opt(py, object))
     };
-    let array = match object {
-        Some(object) if is_array(&object)? => Some(object),
+    let elements = ElementRange::of(&described);
+    let view = match &object {
+        Some(object) if elements.is_some() && is_array(object)? => {
+            // SAFETY: the tensor has elements, and was taken from the array by the contract of this function.
+            let view = unsafe { private_view(object, &described) }?;
+            Some((NumpyBorrows::get(py)?, view))
+        }
         _ => None,
     };
-    let numpy_borrows = array.as_ref().map(|_| NumpyBorrows::get(py)).transpose()?;
-    let payload = array.as_ref().map(|array| array.clone().unbind());
-    let identifier = borrows(py).borrow(elements, is_exclusive, payload).map_err(conflict)?;
-    if let (Some(table), Some(array)) = (numpy_borrows, &array)
-        && let Err(failure) = table.acquire(array, is_exclusive)
-    {
+    let held = Held { view: None, thread: current_thread() };
+    let Some((table, view)) = view else {
+        return borrows(py).borrow(elements, is_exclusive, held).map_err(conflict);
+    };
+    let held = Held { view: Some(view.clone().unbind()), ..held };
+    let identifier = borrows(py).borrow(elements, is_exclusive, held).map_err(conflict)?;
+    if let Err(failure) = table.acquire(&view, is_exclusive) {
         let ended = borrows(py).release(identifier);
         drop(ended);
         return Err(failure);
     }
     Ok(identifier)
+}
+
+/// A view of an array that nobody else has. rust-numpy computes the key of a borrow from the array, at its beginning and at its end,
+/// and Python code can change the type or the memory of an array in between. The view is without the axes of one element, whose
+/// strides mean nothing, and without those of stride 0, by the common divisor of which rust-numpy divides.
+///
+/// # Safety
+/// The tensor has elements, and was taken from the array.
+#[inline(always)]
+unsafe fn private_view<'py>(array: &Bound<'py, PyAny>, tensor: &Tensor<()>) -> Result<Bound<'py, PyAny>> {
+    let (layout, dtype) = (tensor.layout(), tensor.dtype());
+    let axes = layout.shape().iter().zip(layout.strides());
+    let axes = axes.filter(|&(&length, &stride)| length > 1 && stride != 0);
+    let axes = axes.map(|(&length, &stride)| (length, stride));
+    let (lengths, strides): (SmallVec<[i64; 4]>, SmallVec<[i64; 4]>) = axes.unzip();
+    let layout = Layout::strided(layout.item(), &lengths, &strides)?;
+    let layout = if layout.rank() == 0 { Layout::dense(layout.item(), &[1])? } else { layout };
+    let is_writable = numpy::memory_of(array).is_some_and(|memory| memory.writable);
+    let access = if is_writable { Access::ReadWrite } else { Access::ReadOnly };
+    let owner = Owner::object(array.clone().unbind());
+    // SAFETY: `Tensor::new` requires memory of the layout while the owner lives: the elements are some of those of the tensor, and
+    // the array keeps them. Nothing reads or writes them through the view.
+    let tensor =
+        unsafe { Tensor::new(tensor.data(), dtype, layout, Device::CPU, ByteOrder::Native, access, owner) }?;
+    numpy::write_array(array.py(), tensor)
 }
 
 /// Whether the object is an array of NumPy, which is not imported for the answer.
@@ -136,7 +232,7 @@ fn conflict(conflict: BorrowConflict) -> Failure {
     let fact = match conflict {
         BorrowConflict::Written => "an extension is writing the memory of this tensor",
         BorrowConflict::Read => {
-            "an extension is reading the memory of this tensor, and this call would write it"
+            "an extension is using the memory of this tensor, and this call would write it"
         }
     };
     let hint =
@@ -216,19 +312,21 @@ impl NumpyBorrows {
                 "the array is read-only, and this call would write it",
                 "pass a writable array",
             )),
+            // A writer excludes a reader, and both exclude a writer.
+            _ if is_exclusive => Err(conflict(BorrowConflict::Read)),
             _ => Err(conflict(BorrowConflict::Written)),
         }
     }
 
-    /// Ends the borrow of an array.
-    fn release(py: Python<'_>, array: &Py<PyAny>, is_exclusive: bool) {
+    /// Ends the borrow of a view.
+    fn release(py: Python<'_>, view: &Py<PyAny>, is_exclusive: bool) {
         let Some(table) = NUMPY_BORROWS.get(py) else { return };
-        // SAFETY: the pointer is valid, as in `get`. rust-numpy's functions require an array that was acquired in the same way: the
-        // table of borrows holds an array only if `acquire` succeeded.
+        // SAFETY: the pointer is valid, as in `get`. rust-numpy's functions require an array that was acquired in the same way and has
+        // not changed: the table of borrows holds a view only if `acquire` succeeded, and nobody else has the view.
         unsafe {
             let table = &*table.0;
             let release = if is_exclusive { table.release_mut } else { table.release };
-            release(table.flags, array.as_ptr());
+            release(table.flags, view.as_ptr());
         }
     }
 }

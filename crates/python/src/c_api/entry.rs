@@ -1,8 +1,10 @@
 //! The entry of each function of the table: errors, panics, and the fast path before the slow one.
 
 use crate::errors::{Failure, Result};
+use crate::interpreter::guard;
 use crate::interpreter::owner::drop_deferred;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tensorferry_core::emergency_pool;
@@ -36,12 +38,24 @@ pub(super) unsafe fn enter<'py, T, S>(
         }
         match fast(py) {
             Step::Done(result) => Some(result),
+            Step::Slow(_) if !guard::is_main_interpreter(py) => refuse_subinterpreter(),
             Step::Slow(state) => Python::attach(|_| slow(py, state)).map_or_else(raise, Some),
         }
     };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         raise(PyRuntimeError::new_err("internal error in tensorferry; please report this").into())
     })
+}
+
+/// Sets the exception of a call in a subinterpreter, to which PyO3 cannot attach.
+#[cold]
+fn refuse_subinterpreter<T>() -> Option<T> {
+    // SAFETY: `PyErr_SetString` requires an attached thread, as the contract of `enter` says, and a C string.
+    unsafe {
+        let text = c"tensorferry works in the main interpreter only\nhint: use threads or processes instead of subinterpreters";
+        ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr());
+    }
+    None
 }
 
 /// Sets the exception of a failure.

@@ -3,7 +3,7 @@
 //! The table gives C code what `to` does in Python: any tensor in, as a managed tensor of DLPack, and a managed tensor out, as a
 //! tensor of any framework. The table of borrows lets extensions that do not know each other exclude conflicting accesses.
 
-mod borrow;
+pub(crate) mod borrow;
 mod entry;
 mod request;
 mod take;

@@ -8,7 +8,8 @@ use tensorferry_core::device::DeviceKind;
 use tensorferry_core::dlpack::abi::RawDType;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{
-    ConvertOptions, SourceDescription, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+    ConvertOptions, SourceDescription, SourceMutability, Strides, SupportedDevices, TargetCapabilities,
+    TargetMutability,
 };
 use tensorferry_core::{Access, Device, Error, ErrorKind};
 use tensorferry_cuda::Stream;
@@ -119,6 +120,7 @@ impl CheckedRequest<'_> {
             true => {
                 "pass a tensor that the extension can write in place, and copy the values back afterwards"
             }
+            false if self.is_transposed() => "pass a column-major copy, such as numpy.asfortranarray(x)",
             false => "pass a dense copy in native byte order, such as ferry.to(x, \"numpy\", copy=True)",
         };
         fail(ErrorKind::CopyRequired, fact, advice)
@@ -167,16 +169,11 @@ impl CheckedRequest<'_> {
             return Err(fail(ErrorKind::UnsupportedDType, fact, hint));
         }
         if !self.accepts_device(source.device) {
-            let raw = self.request.device;
-            let accepted = DeviceKind::from_code(raw.device_type).map_or_else(
-                || format!("the device type {}", raw.device_type),
-                |kind| Device { kind, index: raw.device_id }.to_string(),
-            );
+            let (accepted, hint) = self.accepted_device(library);
             let fact = format!(
                 "the extension accepts tensors on {accepted}, and the tensor is on {}",
                 source.device
             );
-            let hint = format!("pass ferry.to(x, \"{library}\", device=\"{accepted}\")");
             return Err(fail(ErrorKind::UnsupportedDevice, fact, hint));
         }
         if self.is_writable() && !is_writable(source) {
@@ -188,6 +185,24 @@ impl CheckedRequest<'_> {
             source.layout.shape()
         );
         Err(fail(ErrorKind::UnsupportedLayout, fact, "reshape the tensor first: x.reshape(...)"))
+    }
+
+    /// The name of the accepted device, and how to move a tensor of this library there.
+    fn accepted_device(&self, library: &str) -> (String, String) {
+        let raw = self.request.device;
+        let Some(kind) = DeviceKind::from_code(raw.device_type) else {
+            let name = format!("a device of the unknown type {}", raw.device_type);
+            return (name, "report this to the author of the extension".to_owned());
+        };
+        let device = Device { kind, index: raw.device_id };
+        let library = if device.is_cuda() && library == "numpy" { "torch" } else { library };
+        let hint = match kind {
+            DeviceKind::Cpu | DeviceKind::Cuda => {
+                format!("pass ferry.to(x, \"{library}\", device=\"{device}\")")
+            }
+            _ => "move the tensor to that device with its own framework".to_owned(),
+        };
+        (device.to_string(), hint)
     }
 
     #[inline(always)]
@@ -203,8 +218,9 @@ impl CheckedRequest<'_> {
             0 => true,
             code if code == DeviceKind::Cpu as i32 => device.is_host(),
             code => {
-                let device = device.physical();
-                device.kind as i32 == code && device.index == accepted.device_id
+                let is_accepted =
+                    |device: Device| device.kind as i32 == code && device.index == accepted.device_id;
+                is_accepted(device) || is_accepted(device.base_device())
             }
         }
     }
@@ -213,12 +229,17 @@ impl CheckedRequest<'_> {
 /// Whether an extension may write the memory.
 #[inline(always)]
 fn is_writable(source: &SourceDescription<'_>) -> bool {
-    source.access == Access::ReadWrite && source.mutability.allows_writing() && !source.layout.may_overlap()
+    source.access == Access::ReadWrite && source.mutability.may_change() && !source.layout.may_overlap()
 }
 
 fn not_writable(source: &SourceDescription<'_>) -> Failure {
     let framework = source.framework;
-    let (fact, hint) = if !source.mutability.allows_writing() {
+    let (fact, hint) = if source.mutability == SourceMutability::Temporary {
+        (
+            format!("the extension writes its argument, and a {framework} has no memory of its own"),
+            "pass an array, such as numpy.asarray(x)",
+        )
+    } else if !source.mutability.may_change() {
         (
             format!("the extension writes its argument, and tensors of {framework} are immutable"),
             "pass a writable copy, such as ferry.to(x, \"numpy\", writable=True)",

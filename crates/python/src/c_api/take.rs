@@ -172,7 +172,7 @@ fn by_plan(
     finish(tensor, is_copied, &request, report, py)
 }
 
-/// Exports the tensor, and records the trip.
+/// Records the trip, and exports the tensor.
 fn finish(
     tensor: Tensor<Owner>,
     is_copied: bool,
@@ -180,14 +180,14 @@ fn finish(
     report: Option<(Instant, TensorReport)>,
     py: Python<'_>,
 ) -> Result<Managed> {
+    if let Some((started, report)) = report {
+        trace::record(py, report, started.elapsed())?;
+    }
     let tensor = if request.is_transposed() { tensor.transposed() } else { tensor };
     let mut managed = to_versioned(tensor)?;
     if is_copied {
         // SAFETY: `as_mut` requires a struct that nothing else uses: `to_versioned` has just made it.
         unsafe { managed.as_mut() }.flags |= FLAG_IS_COPIED;
-    }
-    if let Some((started, report)) = report {
-        trace::record(py, report, started.elapsed())?;
     }
     Ok(managed)
 }

@@ -18,9 +18,9 @@ use pyo3::types::{PyModule, PyString};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use tensorferry_core::dlpack::abi::ManagedTensorVersioned;
-use tensorferry_core::dlpack::{ManagedOwner, borrow_versioned};
-use tensorferry_core::plan::SourceMutability;
+use tensorferry_core::dlpack::abi::{FLAG_IS_COPIED, ManagedTensorVersioned};
+use tensorferry_core::dlpack::{ManagedOwner, borrow_versioned, is_own_export};
+use tensorferry_core::plan::{ConvertOptions, SourceMutability};
 use tensorferry_core::{Access, ErrorKind};
 
 /// The function of the table.
@@ -62,21 +62,34 @@ unsafe fn wrap_tensor<'py>(
     let lent = LentTensor::lent();
     let owner = Owner::wrapped(Arc::clone(&lent));
     // SAFETY: `borrow_versioned` requires a valid struct, by the contract of this function, and an owner that keeps its memory: the
-    // extension keeps the managed tensor during the call, and `lent` from its end on.
+    // extension keeps the managed tensor during the call, and `lent` from its end on. After an error nothing has the tensor: the
+    // built-in frameworks release what they fail to import before they return, and the others get a copy.
     let tensor = unsafe { borrow_versioned(managed, owner) }?;
+    // SAFETY: the struct is valid, by the contract of this function.
+    let is_lent = unsafe { is_taken_in_place(managed.as_ref()) };
+    // Read-only memory, and that of a tensor which `take` shared, may belong to another tensor, which can change.
     let mutability = match tensor.access() {
-        Access::ReadWrite => SourceMutability::Temporary,
-        // The memory may be that of another tensor, which can change.
-        Access::ReadOnly => SourceMutability::Mutable,
+        Access::ReadWrite if !is_lent => SourceMutability::Temporary,
+        _ => SourceMutability::Mutable,
     };
     let source =
         Source::in_place(py.None().into_bound(py), OWN_FRAMEWORK, tensor).with_mutability(mutability);
-    let result = convert::convert_source(py, source, &ConversionRequest::new(target))?;
+    // A registered framework may keep a view of memory that it fails to import, and then the extension would free it. The
+    // built-in ones keep nothing.
+    let copy = matches!(target, Target::Registered(_)).then_some(true);
+    let options = ConvertOptions { copy, ..ConvertOptions::NONE };
+    let request = ConversionRequest { options, ..ConversionRequest::new(target) };
+    let result = convert::convert_source(py, source, &request)?;
     // SAFETY: `ManagedOwner::versioned` requires a valid struct that nothing else releases: the contract of this function, because
     // the call succeeds.
     lent.give_up(unsafe { ManagedOwner::versioned(managed) });
     drop(Owner::wrapped(lent));
     Ok(result)
+}
+
+/// Whether `take` returned the struct, over memory of the tensor that it read.
+fn is_taken_in_place(managed: &ManagedTensorVersioned) -> bool {
+    is_own_export::<Owner>(managed) && managed.flags & FLAG_IS_COPIED == 0
 }
 
 /// The framework that a name, a module or a tensor stands for.
