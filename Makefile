@@ -83,6 +83,10 @@ setup: $(VENV)/.stamp-packages ## Make .venv with the frameworks and tools of th
 wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 	@ls $(WHEELS)/tensorferry-*.whl
 
+.PHONY: package
+package: ## Package the crates as for a registry, and compile each from its package; publishes nothing
+	cargo publish $(CARGO_FLAGS) --workspace --dry-run
+
 .PHONY: docs
 docs: $(VENV)/.stamp-wheel ## Build the documentation site into target/site
 	$(VENV)/bin/python docs/build.py

@@ -17,6 +17,8 @@
 //! | `consumer` | attaching a ticket |
 //! | `stream_order` | publishing and attaching in the order of GPU work |
 //! | `fork_handlers` | what happens to all of this at a fork |
+//!
+//! The interface of this crate changes with any version. Programs use the crate `tensorferry`, whose interface is stable.
 
 mod base64;
 mod consumer;
