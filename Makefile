@@ -47,6 +47,9 @@ LOCKS       := requirements/test.lock requirements/tools.lock requirements/docs.
 PURE_CRATES := -p tensorferry-arrow -p tensorferry-core -p tensorferry-cuda -p tensorferry-files -p tensorferry-share
 MIRI_CRATES := -p tensorferry-core
 
+# The crates with a stable interface, which public-api.txt of each lists.
+PUBLIC_CRATES := crates/tensorferry
+
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
 SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
            $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.css' -o -name '*.js' -o -name py.typed \) \
@@ -249,7 +252,7 @@ target/kernels/kernels.ptx: FORCE
 ##### check
 
 .PHONY: lint
-lint: lint-structure lint-names lint-unsafe lint-rust lint-docs lint-dependencies lint-kernels lint-python lint-workflows lint-wheel ## Check format, names, import cycles, unsafe code, lints, documentation, licences, types, workflows, stubs, the stable ABI and the oldest C library
+lint: lint-structure lint-names lint-unsafe lint-rust lint-docs lint-public-api lint-dependencies lint-kernels lint-python lint-workflows lint-wheel ## Check format, names, import cycles, unsafe code, lints, documentation, the public API of the crates, licences, types, workflows, stubs, the stable ABI and the oldest C library
 
 .PHONY: lint-structure
 lint-structure: $(VENV)/.stamp-uv
@@ -273,6 +276,10 @@ lint-unsafe: $(VENV)/.stamp-uv
 .PHONY: lint-docs
 lint-docs: $(VENV)/.stamp-uv
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --quiet --workspace --no-deps --document-private-items
+
+.PHONY: lint-public-api
+lint-public-api: $(VENV)/.stamp-uv
+	$(VENV)/bin/python lints/public_api.py $(PUBLIC_CRATES)
 
 .PHONY: lint-dependencies
 lint-dependencies: $(CARGO_DENY)
