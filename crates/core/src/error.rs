@@ -1,10 +1,10 @@
 //! Errors: a kind, a fact in one line, and a hint.
 //!
 //! The kind selects the exception class in Python. The fact names the argument or file and its numbers. The crates below the
-//! front ends know neither Python's arguments nor the options of the command line, so they attach a [`HintKey`], and each
-//! front end turns the key into advice in its own terms.
+//! front ends know neither Python's arguments nor the options of the command line, so they attach a [`HintKey`]. Advice that
+//! depends on neither is part of the key; each front end has a table with the rest in its own terms.
 
-pub use crate::hint_key::HintKey;
+pub use crate::hint_key::{Advice, HintKey, covers};
 use crate::hints;
 use std::borrow::Cow;
 use std::fmt;
@@ -60,6 +60,23 @@ pub enum Hint {
     Key(HintKey, Option<String>),
     /// Advice in the words of a front end.
     Text(Cow<'static, str>),
+}
+
+impl Hint {
+    /// The advice, with the words of a front end for keys that do not have their own; `None` if it has none for the key.
+    pub fn advice<'a>(&'a self, tables: &[&'static [Advice]]) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Text(text) => Some(Cow::Borrowed(text)),
+            Self::Key(key, value) => {
+                let worded = || tables.iter().copied().flatten().find(|(known, _)| known == key);
+                let text = key.advice().or_else(|| worded().map(|(_, text)| *text))?;
+                Some(match value {
+                    None => Cow::Borrowed(text),
+                    Some(value) => Cow::Owned(text.replace("{}", value)),
+                })
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,6 +182,17 @@ mod tests {
         let error =
             Error::new(ErrorKind::CopyRequired, "the source is strided").with_advice("pass copy=None");
         assert_eq!(error.to_string(), "the source is strided\nhint: pass copy=None");
+    }
+
+    #[test]
+    fn advice_of_keys() {
+        let table: &'static [Advice] = &[(hints::CHOOSE_SPARSE_FORMAT, "pass one of {}")];
+        let advice = |key, value: Option<&str>| {
+            Hint::Key(key, value.map(str::to_owned)).advice(&[table]).map(Cow::into_owned)
+        };
+        assert_eq!(advice(hints::CHOOSE_SPARSE_FORMAT, Some("csr")).unwrap(), "pass one of csr");
+        assert_eq!(advice(hints::CONVERT_SLICES, None).as_deref(), hints::CONVERT_SLICES.advice());
+        assert_eq!(advice(hints::OMIT_COPY, None), None);
     }
 
     #[test]
