@@ -50,5 +50,5 @@ pub use producer::publication::Publication;
 pub use producer::publish_options::{PublishOptions, PublishedTensor};
 pub use producer::server_thread::shut_down;
 pub use protocol::TreeStructure;
-pub use stream_order::{publish, publish_after};
+pub use stream_order::{publish, publish_after, publish_with_owner};
 pub use ticket::Ticket;

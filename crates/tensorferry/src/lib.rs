@@ -7,6 +7,8 @@ pub mod dlpack;
 mod element;
 mod error;
 mod memory;
+#[cfg(feature = "share")]
+pub mod share;
 mod tensor;
 
 pub use element::Element;
