@@ -177,6 +177,8 @@ def test_public_types_of_one_name_are_refused(tmp_path):
             "crates/core/src/own.rs": "pub(crate) enum Own {}",
             "crates/cuda/src/lib.rs": "pub unsafe trait Kind {}\npub enum Own {}\npub enum Error;",
             "crates/python/src/lib.rs": "pub struct Plan;\n",
+            "crates/tensorferry/src/lib.rs": "pub struct Plan;\npub struct View;\n",
+            "crates/tensorferry/src/view.rs": "pub struct View;\n",
             # not a program: input of a lint
             "python/package/plans.py": "class Kind:\n    pass\n",
             # not a program: input of a lint
@@ -184,9 +186,14 @@ def test_public_types_of_one_name_are_refused(tmp_path):
         },
     )
     kind = "public type `Kind` is also defined in crates/cuda/src/lib.rs:1"
+    view = "public type `View` is also defined in crates/tensorferry/src/view.rs:1"
     assert run_lint("unique_types.py", ".", folder=tmp_path) == (
         1,
-        [f"crates/core/src/lib.rs:2: {kind}", "1 names of public types are used more than once"],
+        [
+            f"crates/core/src/lib.rs:2: {kind}",
+            f"crates/tensorferry/src/lib.rs:2: {view}",
+            "2 names of public types are used more than once",
+        ],
     )
 
 

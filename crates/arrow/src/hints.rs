@@ -1,4 +1,4 @@
-//! Hint keys of this crate.
+//! The hint keys of this crate, with the advice that is the same in every front end.
 
 tensorferry_core::hint_keys! {
     /// A struct of a producer violates the interface.

@@ -4,9 +4,9 @@ use crate::error::Result;
 use crate::tensor::{Tensor, dense_layout};
 use std::num::NonZero;
 use std::thread;
-use tensorferry_core::DType;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::pack::{self, CopyDestination, CopySource};
+use tensorferry_core::{ByteOrder, DType};
 
 impl Tensor {
     /// A copy in dense row-major memory, aligned and in native byte order.
@@ -55,7 +55,7 @@ impl Tensor {
         // the dense layout, in which no two indices overlap.
         unsafe { pack::convert(&source, &destination, threads())? };
         // SAFETY: `convert` has written every element, and the block has the size of the layout.
-        unsafe { Self::from_block(block, dtype, layout) }
+        unsafe { Self::from_block(block, dtype, layout, ByteOrder::Native) }
     }
 }
 

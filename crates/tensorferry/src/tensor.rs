@@ -30,7 +30,7 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tens
 ///
 /// # Invariants
 ///
-/// As long as a handle exists, every byte of the layout's extent has a value, and nothing outside of this crate writes it. If
+/// As long as a handle exists, every element in host memory has a value, and nothing outside of this crate writes it. If
 /// the access is read-write, nothing outside of this crate reads it either. [`Tensor::from_parts`] is the only constructor.
 pub struct Tensor {
     core: CoreTensor<Arc<Memory>>,
@@ -44,9 +44,9 @@ impl Tensor {
     /// # Safety
     /// While the owner of `tensor` lives:
     ///
-    /// - every byte of the layout's extent around the data pointer has a value, if it is host memory;
-    /// - nothing writes it, other than through the result and its clones;
-    /// - if the access is read-write, nothing else reads it either.
+    /// - every element has a value, if it is in host memory;
+    /// - nothing writes the elements, other than through the result and its clones;
+    /// - if the access is read-write, nothing else reads them either.
     pub(crate) unsafe fn from_parts(tensor: CoreTensor<Memory>) -> Self {
         // SAFETY: the `Arc` holds the owner, so it keeps the memory valid as the owner did.
         Self::over(unsafe { tensor.map_owner(Arc::new) })
@@ -68,17 +68,22 @@ impl Tensor {
     /// A tensor over a block of initialised bytes.
     ///
     /// # Safety
-    /// The bytes of the dense layout from the start of the block on have values.
-    pub(crate) unsafe fn from_block(block: HostBlock, dtype: DType, layout: Layout) -> Result<Self> {
+    /// The layout has no negative strides, its extent is in the block, and its elements have values.
+    pub(crate) unsafe fn from_block(
+        block: HostBlock,
+        dtype: DType,
+        layout: Layout,
+        order: ByteOrder,
+    ) -> Result<Self> {
         // SAFETY: `Tensor::new` requires memory that is readable and writable while the owner lives. The block is the owner,
-        // and the contract of this function says that it has the size of the layout.
+        // and the contract of this function says that the extent of the layout is in it.
         let tensor = unsafe {
             CoreTensor::new(
                 block.data(),
                 dtype,
                 layout,
                 Device::CPU,
-                ByteOrder::Native,
+                order,
                 Access::ReadWrite,
                 Memory::Host(block),
             )?
@@ -133,7 +138,7 @@ impl Tensor {
         // values afterwards, and they are those of the layout, which was compared above.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), block.data(), bytes.len());
-            Self::from_block(block, dtype, layout)
+            Self::from_block(block, dtype, layout, ByteOrder::Native)
         }
     }
 
@@ -153,7 +158,7 @@ impl Tensor {
         let layout = dense_layout(dtype, shape)?;
         let block = HostBlock::zeroed(layout.bytes())?;
         // SAFETY: `zeroed` gave every byte of the block a value, and the block has the size of the layout.
-        unsafe { Self::from_block(block, dtype, layout) }
+        unsafe { Self::from_block(block, dtype, layout, ByteOrder::Native) }
     }
 
     /// The element type.
@@ -196,9 +201,9 @@ impl Tensor {
         self.core.layout().is_dense()
     }
 
-    /// Whether the elements have the byte order of this machine.
-    pub fn is_native_order(&self) -> bool {
-        self.core.order() == ByteOrder::Native
+    /// The byte order of the elements. Only tensors of files can have another one than this machine.
+    pub fn byte_order(&self) -> ByteOrder {
+        self.core.order()
     }
 
     /// Whether the memory may be written. Writing also needs the only handle on the memory; see
@@ -212,7 +217,12 @@ impl Tensor {
         &self.core
     }
 
-    /// Whether this is the only handle on the memory.
+    /// Whether other handles use the memory at present.
+    pub(crate) fn has_other_handles(&self) -> bool {
+        Arc::strong_count(self.core.owner()) > 1
+    }
+
+    /// Whether this is the only handle on the memory. Nobody can make another one while this one is borrowed.
     pub(crate) fn is_only_handle(&mut self) -> bool {
         // SAFETY: the owner is not changed. `get_mut` orders the accesses through a handle that another thread has dropped
         // before those of this one.
