@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use half::{bf16, f16};
+use std::fmt::Debug;
 use tensorferry_core::{DType, ErrorKind};
 
 mod sealed {
@@ -13,7 +14,7 @@ mod sealed {
 /// The trait is sealed: memory is reinterpreted as a slice of the type, which is sound for these types only. Types without
 /// a Rust counterpart, such as the 8-bit floats, are accessed as bytes ([`Tensor::as_bytes`](crate::Tensor::as_bytes)) or
 /// cast first. A complex number is an array of its real and its imaginary part.
-pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
+pub trait Element: sealed::Sealed + Copy + Debug + PartialEq + Send + Sync + 'static {
     /// The element type of a tensor with these values.
     const DTYPE: DType;
 

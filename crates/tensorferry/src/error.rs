@@ -24,8 +24,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error(tensorferry_core::Error);
 
 impl Error {
-    /// An error of this crate, with its advice.
-    pub(crate) fn new(
+    /// An error with a fact and advice, for crates that build on this one.
+    pub fn new(
         kind: ErrorKind,
         fact: impl Into<Cow<'static, str>>,
         advice: impl Into<Cow<'static, str>>,

@@ -4,7 +4,9 @@ use crate::element::{Element, check_dtype, check_values};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::{Tensor, lengths};
-use ndarray::{Array, ArrayD, ArrayViewD, ArrayViewMutD, Axis, Dimension, IxDyn, ShapeBuilder};
+use ndarray::{
+    Array, ArrayD, ArrayViewD, ArrayViewMutD, Axis, Dimension, IxDyn, ShapeBuilder, ShapeError, StrideShape,
+};
 use std::ptr::NonNull;
 use tensorferry_core::{Access, ByteOrder, Device, ErrorKind, Layout, Tensor as CoreTensor};
 
@@ -25,6 +27,11 @@ impl Tensor {
     /// stride is not a multiple of the element size, or when a `bool` is a byte other than 0 and 1.
     pub fn as_ndarray<T: Element>(&self) -> Result<ArrayViewD<'_, T>> {
         check_dtype::<T>(self.dtype())?;
+        self.check_host()?;
+        self.check_order()?;
+        if self.is_empty() {
+            return ArrayViewD::from_shape(self.shape(), &[]).map_err(|error| invalid_shape(&error));
+        }
         let frame = self.frame::<T>()?;
         if !T::ANY_BYTES {
             // Strided bools are checked in a copy: bytes between them are not values.
@@ -33,7 +40,7 @@ impl Tensor {
                 false => check_values::<T>(self.pack()?.as_bytes()?)?,
             }
         }
-        // SAFETY: `frame` checked that the elements are aligned host memory. They have values that `check_values` has
+        // SAFETY: `check_host` and `frame` checked that the elements are aligned host memory. They have values that `check_values` has
         // checked, and nothing writes them while `self` is borrowed, by the invariant of `Tensor`. `frame` returns the
         // element with the lowest address, strides that are not negative, and a shape whose extent fits the address space.
         let mut view = unsafe { ArrayViewD::from_shape_ptr(frame.shape(), frame.data.as_ptr()) };
@@ -46,9 +53,12 @@ impl Tensor {
     /// # Errors
     /// As [`as_ndarray`](Self::as_ndarray), and when the memory is read-only, has another handle, or elements overlap.
     pub fn as_ndarray_mut<T: Element>(&mut self) -> Result<ArrayViewMutD<'_, T>> {
-        drop(self.as_ndarray::<T>()?);
+        self.as_ndarray::<T>()?;
         self.check_exclusive()?;
         self.check_distinct()?;
+        if self.is_empty() {
+            return ArrayViewMutD::from_shape(self.shape(), &mut []).map_err(|error| invalid_shape(&error));
+        }
         let frame = self.frame::<T>()?;
         // SAFETY: as in `as_ndarray`. `check_exclusive` found the memory writable and this handle the only one, which is
         // borrowed while the view exists, and `check_distinct` found that no two indices reach the same byte.
@@ -99,55 +109,50 @@ impl Tensor {
         ))
     }
 
-    /// The address and the strides of a view; see [`Frame`].
+    /// The address and the strides of a view, which has elements; see [`Frame`].
     fn frame<T: Element>(&self) -> Result<Frame<T>> {
-        self.check_host()?;
-        self.check_order()?;
-        let core = self.core();
-        if self.is_empty() {
-            return Ok(Frame {
-                data: NonNull::dangling(),
-                lengths: self.shape().into(),
-                strides: vec![0; self.shape().len()],
-                reversed: Vec::new(),
-            });
-        }
-        let layout = core.layout();
+        let layout = self.core().layout();
         let (lowest, _) = layout.extent();
-        let data = core.data().wrapping_offset(lowest as isize).cast::<T>();
-        let data = NonNull::new(data).filter(|data| data.is_aligned() && layout.strides_are_whole());
-        let Some(data) = data else {
+        let data = self.core().data().wrapping_offset(lowest as isize).cast::<T>();
+        let data = NonNull::new(data).filter(|data| data.is_aligned());
+        let Some((data, numbers)) = data.zip(layout.in_elements()) else {
             return Err(Error::new(
                 ErrorKind::UnsupportedLayout,
                 format!("the address or a stride of the tensor is not a multiple of {}", size_of::<T>()),
                 "copy it to aligned memory first: pack()",
             ));
         };
-        let mut frame =
-            Frame { data, lengths: self.shape().into(), strides: Vec::new(), reversed: Vec::new() };
-        for (axis, (&length, &stride)) in self.shape().iter().zip(layout.strides()).enumerate() {
-            let steps = if length > 1 { stride / layout.item() as i64 } else { 0 };
-            if steps < 0 {
-                frame.reversed.push(axis);
-            }
-            frame.strides.push(steps.unsigned_abs() as usize);
-        }
-        Ok(frame)
+        let strides = &numbers[layout.rank()..];
+        Ok(Frame {
+            data,
+            lengths: self.shape().to_vec(),
+            strides: strides.iter().map(|stride| stride.unsigned_abs() as usize).collect(),
+            reversed: (0..strides.len()).filter(|&axis| strides[axis] < 0).collect(),
+        })
     }
+}
+
+/// The error for a tensor without elements whose lengths `ndarray` does not represent.
+fn invalid_shape(error: &ShapeError) -> Error {
+    Error::new(
+        ErrorKind::UnsupportedLayout,
+        format!("ndarray cannot represent the shape: {error}"),
+        "reshape the tensor to shorter dimensions",
+    )
 }
 
 /// The memory of a view as `ndarray` wants it: strides that are not negative, from the element with the lowest address.
 struct Frame<T> {
     data: NonNull<T>,
     lengths: Vec<usize>,
-    /// In elements.
+    /// In elements. Those of dimensions of length one are those of row-major order.
     strides: Vec<usize>,
-    /// The axes along which the tensor runs the other way.
+    /// The axes along which the addresses of the tensor descend.
     reversed: Vec<usize>,
 }
 
 impl<T> Frame<T> {
-    fn shape(&self) -> ndarray::StrideShape<IxDyn> {
+    fn shape(&self) -> StrideShape<IxDyn> {
         IxDyn(&self.lengths).strides(IxDyn(&self.strides))
     }
 }
