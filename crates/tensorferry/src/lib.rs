@@ -27,3 +27,8 @@ pub use tensor::Tensor;
 pub use tensorferry_core::device::DeviceKind;
 pub use tensorferry_core::dtype::DTypeKind;
 pub use tensorferry_core::{ByteOrder, DType, Device};
+
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
