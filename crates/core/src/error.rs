@@ -14,6 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The class of an error. Each kind becomes one exception class in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The object is not a tensor, or its values are not in memory that can be addressed.
     NotATensor,

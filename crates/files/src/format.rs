@@ -5,6 +5,7 @@ use std::path::Path;
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FileFormat {
     /// One NumPy array.
     Npy,
