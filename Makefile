@@ -44,7 +44,7 @@ UV_FLAGS    := --quiet
 LOCKS       := requirements/test.lock requirements/tools.lock requirements/docs.lock
 
 # The crates whose tests need no Python: the sanitizers run these, and Miri the one that makes no system calls.
-PURE_CRATES := -p tensorferry-arrow -p tensorferry-core -p tensorferry-cuda -p tensorferry-files -p tensorferry-share
+PURE_CRATES := -p tensorferry -p tensorferry-arrow -p tensorferry-core -p tensorferry-cuda -p tensorferry-files -p tensorferry-share
 MIRI_CRATES := -p tensorferry-core
 
 # The crates with a stable interface, which public-api.txt of each lists.
@@ -102,6 +102,11 @@ test: setup test-rust test-python test-public test-browser ## Set up everything 
 .PHONY: test-rust
 test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
 	LD_LIBRARY_PATH=$(abspath $(DRIVER)) cargo test $(CARGO_FLAGS) --workspace --exclude tensorferry-python
+
+.PHONY: test-extensions
+test-extensions: ## Run the tests of what builds on the public functions and is not in the workspace
+	cargo clippy $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml --all-targets -- -D warnings
+	cargo test $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml
 
 .PHONY: test-python
 test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the installed wheel
@@ -267,7 +272,9 @@ lint-names: $(VENV)/.stamp-uv
 .PHONY: lint-rust
 lint-rust: $(VENV)/.stamp-uv
 	cargo fmt --all --check
+	cargo fmt --manifest-path adapters/Cargo.toml --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	cargo clippy $(CARGO_FLAGS) -p tensorferry --no-default-features -- -D warnings
 
 .PHONY: lint-unsafe
 lint-unsafe: $(VENV)/.stamp-uv
@@ -284,8 +291,8 @@ lint-public-api: $(VENV)/.stamp-uv
 .PHONY: lint-dependencies
 lint-dependencies: $(CARGO_DENY)
 	$(CARGO_DENY) $(CARGO_FLAGS) check --hide-inclusion-graph bans licenses sources
-	@cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null || \
-	    { echo "error: fuzz/Cargo.lock is out of date: run cargo metadata --manifest-path fuzz/Cargo.toml" >&2; exit 1; }
+	@for crate in adapters fuzz; do cargo metadata --locked --format-version 1 --manifest-path $$crate/Cargo.toml > /dev/null || \
+	    { echo "error: $$crate/Cargo.lock is out of date: run cargo metadata --manifest-path $$crate/Cargo.toml" >&2; exit 1; }; done
 
 .PHONY: lint-kernels
 lint-kernels:

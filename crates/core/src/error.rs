@@ -50,6 +50,31 @@ pub enum ErrorKind {
     TicketRejected,
 }
 
+impl ErrorKind {
+    /// All kinds, for tables that must have a row for each.
+    pub const ALL: &[Self] = &[
+        Self::NotATensor,
+        Self::UnsupportedDType,
+        Self::UnsupportedDevice,
+        Self::UnsupportedLayout,
+        Self::CopyRequired,
+        Self::OutOfMemory,
+        Self::FrameworkMissing,
+        Self::InvalidTensor,
+        Self::InvalidArgument,
+        Self::FrameworkFailed,
+        Self::DeviceFailed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::InvalidFile,
+        Self::Io,
+        Self::TicketRejected,
+    ];
+}
+
+// The last kind is the last of the list, so that a new one must be added to it.
+const _: () = assert!(ErrorKind::TicketRejected as usize == ErrorKind::ALL.len() - 1);
+
 /// A fact and an optional hint. One pointer wide, because every `Result` has room for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<ErrorDetails>);

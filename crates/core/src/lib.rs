@@ -53,4 +53,4 @@ pub use tensor::{Access, ByteOrder, Tensor};
 /// Runs the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+mod readme {}

@@ -36,4 +36,4 @@ pub use writing::file_writer::FileWriter;
 /// Runs the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+mod readme {}

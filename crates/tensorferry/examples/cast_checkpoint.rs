@@ -32,8 +32,7 @@ fn cast_checkpoint(from: &str, to: &str) -> Result<(u64, u64)> {
         .entries()
         .map(|entry| TensorSpec::new(entry.name(), target_dtype(entry.dtype()), entry.shape()))
         .collect();
-    let mut options = WriteOptions::default();
-    options.metadata = file.metadata().to_vec();
+    let options = WriteOptions::new().metadata(file.metadata().iter().cloned());
     let mut writer = FileWriter::create(to, &specs, options)?;
     let (mut before, mut after) = (0, 0);
     for (entry, spec) in file.entries().zip(&specs) {

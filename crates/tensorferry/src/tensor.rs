@@ -27,11 +27,10 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tens
 /// assert!(tensor.as_mut_slice::<f32>().is_err(), "`column` uses the same memory");
 /// # Ok::<(), tensorferry::Error>(())
 /// ```
-///
-/// # Invariants
-///
-/// As long as a handle exists, every element in host memory has a value, and nothing outside of this crate writes it. If
-/// the access is read-write, nothing outside of this crate reads it either. [`Tensor::from_parts`] is the only constructor.
+//
+// Invariants: as long as a handle exists, every element in host memory has a value, and nothing outside of this crate writes
+// it. If the access is read-write, nothing outside of this crate reads it either. All constructors go through `from_parts`,
+// whose callers uphold this.
 pub struct Tensor {
     core: CoreTensor<Arc<Memory>>,
     /// The shape of `core` in the type that Rust counts with.

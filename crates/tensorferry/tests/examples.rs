@@ -24,7 +24,9 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn floats() -> Vec<f32> {
-    let special = [0.0, -0.0, 1.0, 1.00390625, 1.01171875, -3.3e38, 3.4e38, 1e-40, f32::NAN, f32::MAX];
+    // The second and the third number lie halfway between two of bfloat16.
+    let ties = [1.0, 1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0];
+    let special = [0.0, -0.0, ties[0], ties[1], ties[2], -3.3e38, 3.4e38, 1e-40, f32::NAN, f32::MAX];
     special.into_iter().chain((0..2000).map(|index| ((index * 7919) as f32 - 5e6) * 1.37e-3)).collect()
 }
 
