@@ -72,9 +72,6 @@ impl ErrorKind {
     ];
 }
 
-// The last kind is the last of the list, so that a new one must be added to it.
-const _: () = assert!(ErrorKind::TicketRejected as usize == ErrorKind::ALL.len() - 1);
-
 /// A fact and an optional hint. One pointer wide, because every `Result` has room for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<ErrorDetails>);
@@ -202,6 +199,30 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_kinds_are_listed() {
+        // A new kind does not compile here. It belongs in the list too.
+        let index = |kind: &ErrorKind| match kind {
+            ErrorKind::NotATensor => 0,
+            ErrorKind::UnsupportedDType => 1,
+            ErrorKind::UnsupportedDevice => 2,
+            ErrorKind::UnsupportedLayout => 3,
+            ErrorKind::CopyRequired => 4,
+            ErrorKind::OutOfMemory => 5,
+            ErrorKind::FrameworkMissing => 6,
+            ErrorKind::InvalidTensor => 7,
+            ErrorKind::InvalidArgument => 8,
+            ErrorKind::FrameworkFailed => 9,
+            ErrorKind::DeviceFailed => 10,
+            ErrorKind::Cancelled => 11,
+            ErrorKind::TimedOut => 12,
+            ErrorKind::InvalidFile => 13,
+            ErrorKind::Io => 14,
+            ErrorKind::TicketRejected => 15,
+        };
+        assert!(ErrorKind::ALL.iter().map(index).eq(0..16));
+    }
 
     #[test]
     fn advice_is_on_its_own_line() {
