@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from programs.processes import share_peer as there
+from support import fake_driver
 from support.peer_processes import Peer
 from support.rust_examples import Example
 from support.share_counts import has_released_all, held, soon
@@ -51,6 +52,15 @@ def assert_weights(tree: dict[str, np.ndarray]) -> None:
 
 
 @pytest.fixture
+def before() -> tuple[int, int]:
+    """What this process holds, once it has published: the server keeps its descriptors."""
+    with ferry.publish(np.zeros(1)) as ticket:
+        ferry.attach(ticket)
+        assert soon(lambda: ticket.leases == 0)
+    return held()
+
+
+@pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[Example, str]]:
     """The example that serves a file, and its ticket."""
     path = tmp_path / "model.safetensors"
@@ -59,19 +69,20 @@ def server(tmp_path: Path) -> Iterator[tuple[Example, str]]:
         yield made, made.line()
 
 
-def test_python_attaches_what_a_rust_program_serves(server: tuple[Example, str]) -> None:
+def test_python_attaches_what_a_rust_program_serves(
+    server: tuple[Example, str], before: tuple[int, int]
+) -> None:
     example, ticket = server
-    before = held()
     tree = attach_all(ticket)
     assert_weights(tree)
     assert not any(array.flags.writeable for array in tree.values())
     assert example.ask() == "1"
-    tensor = ferry.attach(ticket, "torch")["layer.weight"]
-    assert tensor.tolist() == WEIGHTS["layer.weight"].tolist()
+    weight = attach_all(ticket)["layer.weight"]
     assert example.ask() == "2"
     del tree
     assert soon(lambda: example.ask() == "1")
-    del tensor
+    assert weight.tolist() == WEIGHTS["layer.weight"].tolist()
+    del weight
     assert soon(lambda: example.ask() == "0")
     assert example.finish() == (0, "")
     with pytest.raises(ferry.TicketError, match="that process has ended"):
@@ -79,9 +90,8 @@ def test_python_attaches_what_a_rust_program_serves(server: tuple[Example, str])
     assert soon(lambda: has_released_all(before))
 
 
-def test_a_rust_server_that_is_killed(server: tuple[Example, str]) -> None:
+def test_a_rust_server_that_is_killed(server: tuple[Example, str], before: tuple[int, int]) -> None:
     example, ticket = server
-    before = held()
     tree = attach_all(ticket)
     example.kill()
     with pytest.raises(ferry.TicketError, match="that process has ended"):
@@ -141,8 +151,19 @@ def test_a_rust_program_attaches_what_python_publishes() -> None:
     assert soon(lambda: (trained.leases, single.leases) == (0, 0))
 
 
-def test_a_rust_consumer_that_is_killed_returns_its_lease() -> None:
-    before = held()
+def test_a_rust_program_attaches_gpu_memory_of_python() -> None:
+    array = np.arange(12, dtype="float32").reshape(3, 4)
+    environment = fake_driver.environment()
+    with Peer(**environment) as trainer:
+        text = trainer.run(there.publish, {"w": array}, device="cuda:1")
+        with Example("attach_trainer", text, **environment) as example:
+            assert read_report(example) == [f'"w" float32 [3, 4] 0 {checksum(array)}']
+            assert trainer.run(there.leases) == 1
+            example.kill()
+        assert trainer.run(there.has_no_leases_soon)
+
+
+def test_a_rust_consumer_that_is_killed_returns_its_lease(before: tuple[int, int]) -> None:
     array = ferry.empty_shared(6 << 20, "float32")
     array[:] = 3
     ticket = ferry.publish(array)
