@@ -98,8 +98,8 @@ test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
 
 .PHONY: test-extensions
 test-extensions: ## Run the tests of what builds on the public functions and is not in the workspace
-	cargo clippy $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml --all-targets -- -D warnings
-	cargo test $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml
+	CARGO_TARGET_DIR=$(abspath target/adapters) cargo clippy $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml --all-targets -- -D warnings
+	CARGO_TARGET_DIR=$(abspath target/adapters) cargo test $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml
 
 .PHONY: test-python
 test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the installed wheel
