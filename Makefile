@@ -52,8 +52,8 @@ PUBLIC_CRATES := crates/tensorferry
 
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
 SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
-           $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.css' -o -name '*.js' -o -name py.typed \) \
-                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
+           $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.h' -o -name '*.css' -o -name '*.js' -o -name py.typed \) \
+                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/tensorferry/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
            crates/cuda/src/kernels.ptx)
 
 # One interpreter for every build, so that cargo and maturin do not undo each other's work.
@@ -105,8 +105,8 @@ test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
 
 .PHONY: test-extensions
 test-extensions: ## Run the tests of what builds on the public functions and is not in the workspace
-	cargo clippy $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml --all-targets -- -D warnings
-	cargo test $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml
+	CARGO_TARGET_DIR=$(abspath target/adapters) cargo clippy $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml --all-targets -- -D warnings
+	CARGO_TARGET_DIR=$(abspath target/adapters) cargo test $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml
 
 .PHONY: test-python
 test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the installed wheel

@@ -35,7 +35,7 @@ def block_slice(size: int) -> np.ndarray:
 @dataclass(frozen=True)
 class Job:
     name: str
-    source: Callable[[int], np.ndarray]  # of so many bytes, gaps not counted
+    source: Callable[[int], np.ndarray]  # an array with this number of bytes, gaps not counted
     ours: str
     numpy: str
     torch: str

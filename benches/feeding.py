@@ -35,7 +35,7 @@ class Job(NamedTuple):
 
 
 def cycled(arrays: list[np.ndarray], count: int) -> list[np.ndarray]:
-    """A list of so many batches, in memory of a few."""
+    """A list of `count` batches that repeats a few arrays."""
     return list(itertools.islice(itertools.cycle(arrays), count))
 
 

@@ -38,7 +38,7 @@ SHAPE, BATCHES = (256, 3, 224, 224), 8
 STEP_SECONDS = 10e-3
 # Of a calibrated step from these seconds.
 MAX_DEVIATION = 0.02
-# Per method: so many rounds of so many steps, after the steps that warm each round up.
+# Per method: the number of rounds, of measured steps per round, and of steps before them.
 ROUNDS, STEPS, WARM_UP = 5, 40, 10
 SIDE = 4096
 ALONE, FEED = "compute alone", "ferry.feed(..., prefetch=2)"
@@ -50,7 +50,7 @@ GROWTH_LIMIT = 16 * MIB
 GPU_ENVIRONMENT = {"JAX_PLATFORMS": "", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 Arrays = list[np.ndarray]
-# Gives so many batches on the device.
+# Yields this number of batches on the device.
 Method = Callable[[int], Iterator[Any]]
 # Queues the work of a step, and returns the sum of the bits of the batch.
 Step = Callable[[Any], Any]
@@ -66,7 +66,7 @@ class Loop(Protocol):
 
 
 def cycled(arrays: list[Any], count: int) -> list[Any]:
-    """A list of so many batches, in memory of a few."""
+    """A list of `count` batches that repeats a few arrays."""
     return list(itertools.islice(itertools.cycle(arrays), count))
 
 

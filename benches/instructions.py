@@ -41,7 +41,7 @@ def selected_pairs(quick: bool) -> list[tuple[str, str]]:
 
 
 def loop(names: dict[str, Any], statement: str) -> Callable[[int], None]:
-    """A function that runs a statement so many times."""
+    """A function that runs a statement as often as its argument says."""
     scope = dict(names)
     exec(f"def repeat(calls):\n    for _ in range(calls):\n        {statement}\n", scope)
     repeat: Callable[[int], None] = scope["repeat"]

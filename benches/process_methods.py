@@ -26,7 +26,7 @@ def filled(array: Any, size: int) -> Any:
 
 
 class Method(ABC):
-    """One of them. A count of zero is one tensor, any other a dict of so many."""
+    """One of them. A count of zero is one tensor, any other a dict with that number of tensors."""
 
     @abstractmethod
     def make(self, size: int, count: int) -> Any:
@@ -59,7 +59,7 @@ class Method(ABC):
                     raise AssertionError("other values")
 
     def drop(self, taken: Any) -> None:  # noqa: B027 (most have nothing to do)
-        """Lets go of what the consumer has."""
+        """Releases what the consumer has."""
 
     def forget(self) -> None:  # noqa: B027 (as above)
         """Gives back memory that is kept for the next tensor."""
@@ -161,7 +161,7 @@ class TorchQueueOnGpu(TorchQueue):
     def forget(self) -> None:
         import torch
 
-        # What consumers have let go of is noticed here.
+        # PyTorch notices here what consumers have released.
         torch.cuda.ipc_collect()
         torch.cuda.empty_cache()
 

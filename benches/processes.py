@@ -187,7 +187,7 @@ def run(quick: bool) -> dict[str, Any]:
     result.rows.append(publish_repeatedly(64 * MIB if quick else 256 * MIB, 9))
     result.notes.append(
         "`new memory`: `publish` of ordinary memory after `ferry.empty_cache()`; ours is the one "
-        "after it, in the shared memory that a consumer had attached and let go."
+        "after it, in the shared memory that a consumer had attached and released."
     )
     result.notes.append(
         "`shared_memory`: a NumPy array over multiprocessing.shared_memory, already there; "

@@ -106,7 +106,7 @@ def slowdowns(job: Job, names: dict[str, Any], quick: bool) -> dict[str, dict[st
 
 
 def rows(quick: bool, threads: int) -> list[dict[str, Any]]:
-    """The jobs for so many threads; called in a process in which our copies use as many."""
+    """The jobs for a number of threads, in a process in which our copies use the same number."""
     import torch
 
     import tensorferry as ferry

@@ -70,6 +70,7 @@ TOPICS = (
             *("ExportedTensor", "__version__"),
         ),
     ),
+    ("extensions", "Extensions", "For modules in C, C++ and Cython.", ("get_include",)),
     ("sparse", "Sparse tensors", "Formats, and dense tensors of sparse ones.", ("sparse",)),
     ("pickling", "Pickling", "Pickles with out-of-band buffers.", ("pickling",)),
     ("arrow", "Tables", "Columns and tables of Arrow.", ("arrow",)),

@@ -6,7 +6,6 @@ are children. Where a result is, its framework says, and not the library.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import tensorflow as tf
 import torch
 from support import subprocesses
+from support.cases import names_of_cases
 from support.refusals import check_words
 
 import tensorferry as ferry
@@ -54,12 +54,7 @@ OTHERS = {
     "tensorflow spec": tf.DeviceSpec(device_type="CPU", device_index=1),
 }
 
-CHILD = Path(__file__).parent / "support" / "cpu_devices.py"
-CASES = [
-    node.name
-    for node in ast.parse(CHILD.read_text()).body
-    if isinstance(node, ast.FunctionDef) and node.name.startswith("case_")
-]
+CASES = names_of_cases(Path(__file__).parent / "support" / "cpu_devices.py")
 
 
 @pytest.fixture(scope="module", params=["", "all"], ids=["private functions", "public functions"])

@@ -391,6 +391,7 @@ ERRORS = {
     "OutOfMemoryError": (MemoryError,),
     "FrameworkNotFoundError": (ImportError,),
     "InvalidTensorError": (BufferError,),
+    "BorrowError": (BufferError,),
     "InvalidArgumentError": (ValueError,),
     "FrameworkError": (RuntimeError,),
     "FileFormatError": (ValueError,),

@@ -45,7 +45,7 @@ def test_a_block_returns_and_is_used_again():
 def test_every_framework_gives_its_block_back(target):
     x = large()
     ferry.to(x, target, copy=True)
-    ferry.to(np.zeros(1), "paddle")  # what Paddle let go of is released by the next call
+    ferry.to(np.zeros(1), "paddle")  # what Paddle has dropped is released by the next call
     before = ferry.memory_stats().used_bytes
     result = ferry.to(x, target, copy=True)
     assert ferry.memory_stats().used_bytes - before >= POOLED_BYTES

@@ -11,6 +11,10 @@ and `ferry.array_namespace` are for functions that accept tensors of any framewo
 from typing import TYPE_CHECKING, Any
 
 from tensorferry._native import (
+    _C_API as _C_API,
+)
+from tensorferry._native import (
+    BorrowError,
     CopyRequiredError,
     DeadlineError,
     ExportedTensor,
@@ -53,10 +57,12 @@ from tensorferry.functions.decorators import agnostic, via
 
 if TYPE_CHECKING:
     from tensorferry import arrow, dask, pickling, ray, sparse, tf1
+    from tensorferry.extensions import get_include
     from tensorferry.feeding import Feed, FeedStats, feed
     from tensorferry.jobs import CancelledError, Job
 
 __all__ = [
+    "BorrowError",
     "CancelledError",
     "CopyRequiredError",
     "DeadlineError",
@@ -93,6 +99,7 @@ __all__ = [
     "empty_shared",
     "feed",
     "frameworks",
+    "get_include",
     "inspect",
     "load",
     "load_raw",
@@ -121,6 +128,7 @@ _LAZY = {
     "arrow": "tensorferry.arrow",
     "dask": "tensorferry.dask",
     "feed": "tensorferry.feeding",
+    "get_include": "tensorferry.extensions",
     "pickling": "tensorferry.pickling",
     "ray": "tensorferry.ray",
     "sparse": "tensorferry.sparse",

@@ -109,7 +109,7 @@ def test_the_whole_way(socket_dir, sockets):
 
 
 def test_a_ticket_in_a_variable_of_a_shell(socket_dir, sockets):
-    """$(...) is back although the server goes on, because that has let go of standard output."""
+    """$(...) returns although the server goes on, because the server has closed standard output."""
     done = shell("""
     TICKET=$(ferry publish --timeout 600 x.npz 2> said &)
     ferry attach "$TICKET" --json

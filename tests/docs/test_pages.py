@@ -63,13 +63,15 @@ def test_pages_import_frameworks_in_an_order_that_works():
 
 
 def test_blocks_are_of_a_kind_that_somebody_runs():
-    """python, py and python3 are executed, sh is checked below, and text and toml are shown.
-
-    rust is executed by the Rust tests of the crate that includes the page.
-    """
+    """python, py and python3 are executed, sh is checked below, and text and toml are shown. The
+    Rust tests of the crate that includes a page run rust, and tests/extensions the others."""
+    known = {"", "python", "py", "python3", "sh", "text", "rust", "toml"}
     rust = [file.read_text() for file in ROOT.glob("crates/*/src/**/*.rs")]
     for page in PAGES:
-        assert kinds(page) <= {"", "python", "py", "python3", "rust", "sh", "text", "toml"}, page
+        extension = page.stem.startswith("extensions-")
+        assert kinds(page) <= known | ({"c", "cpp", "cython", "pycon"} if extension else set()), (
+            page
+        )
         included = f'include_str!("../../../{page.relative_to(ROOT)}")'
         assert "rust" not in kinds(page) or any(included in text for text in rust), page
     assert len(pages_with_code()) >= 20

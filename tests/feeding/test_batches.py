@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,10 +16,11 @@ import tensorflow as tf
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.feeding import Steps, feeders, wait_until
+from support.feeding import Pair, Steps, feeders
 from support.introspect import FRAMEWORKS, TYPES
 from support.introspect import check_tensor as check
 from support.refusals import fact_and_hint
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -29,11 +30,6 @@ MAKERS = {
     "jax": jnp.array,
     "tensorflow": tf.constant,
 }
-
-
-class Pair(NamedTuple):
-    x: Any
-    y: Any
 
 
 @dataclasses.dataclass
@@ -201,7 +197,7 @@ def test_the_loader_is_asked_for_no_more_than_prefetch(prefetch: int) -> None:
         most = min(taken + prefetch, total)
         # At the bound the feeder waits; at the end it has asked once more, for the end.
         steps.wait_for_requests(most)
-        wait_until(lambda most=most: is_idle(queue) or steps.requests > most, "the feeder runs")
+        assert soon(lambda most=most: is_idle(queue) or steps.requests > most), "the feeder runs"
         if most < total:
             assert steps.requests == most
         check("torch", next(epoch), image(taken))

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support import subprocesses
-from support.feeding import Steps, feeders, wait_for_death, wait_until
+from support.feeding import Steps, feeders, wait_for_death
 from support.introspect import check_tensor
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -181,7 +182,7 @@ def test_no_batch_is_pulled_after_an_error() -> None:
     next(epoch)
     with pytest.raises(ferry.FerryError):
         next(epoch)
-    wait_until(lambda: not feeders(), "the feeder runs")
+    assert soon(lambda: not feeders()), "the feeder runs"
     assert steps.requests == 2
 
 
@@ -214,7 +215,7 @@ def test_an_error_after_the_end_is_not_printed(monkeypatch: pytest.MonkeyPatch) 
     steps.wait_for_requests(1)
     feed.close()
     steps.allow()
-    wait_until(lambda: not feeders(), "the feeder runs")
+    assert soon(lambda: not feeders()), "the feeder runs"
     assert printed == []
     assert list(epoch) == []
 

@@ -16,9 +16,10 @@ import scipy.sparse
 import tensorflow as tf
 import torch
 import torch.utils.data
-from support.feeding import Steps, feeders, wait_for_death, wait_for_feeders, wait_until
+from support.feeding import Steps, feeders, wait_for_death, wait_for_feeders
 from support.introspect import INSPECTORS, check_tensor
 from support.memory import aligned
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -280,10 +281,10 @@ def test_leaving_early_frees_everything(name: str, target: str) -> None:
     used = ferry.memory_stats().used_bytes
     taken = EARLY_EXITS[name](feed)
     wait_for_death([*taken, *loader.batches])
-    wait_until(lambda: not feeders(), "the feeder runs")
+    assert soon(lambda: not feeders()), "the feeder runs"
     # The loader itself is released too, with what it has in its frames.
-    wait_until(lambda: loader.is_closed, "the loader was not closed")
-    wait_until(lambda: ferry.memory_stats().used_bytes <= used, "memory of batches is used")
+    assert soon(lambda: loader.is_closed), "the loader was not closed"
+    assert soon(lambda: ferry.memory_stats().used_bytes <= used), "memory of batches is used"
     assert len(loader.batches) <= 3 + 3 + 1
     # Another epoch starts anew.
     assert int(next(iter(feed))[0]) == 0
@@ -302,7 +303,7 @@ def test_closing_does_not_wait_for_a_loader_that_blocks() -> None:
     assert list(epoch) == []
     # The batch that comes too late is dropped, and the next one is not asked for.
     steps.allow()
-    wait_until(lambda: not feeders(), "the feeder runs")
+    assert soon(lambda: not feeders()), "the feeder runs"
     assert steps.requests == 2
 
 
@@ -381,7 +382,7 @@ def test_memory_does_not_grow() -> None:
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    wait_until(lambda: ferry.memory_stats().used_bytes <= used, "memory of batches is used")
+    assert soon(lambda: ferry.memory_stats().used_bytes <= used), "memory of batches is used"
     # A reference of 8 bytes for each of 900 batches would be seen.
     assert after - before < 8 * 900
 
@@ -404,7 +405,7 @@ def test_a_loader_that_refers_to_its_own_epoch_is_released() -> None:
         gc.collect()
         return died() is None
 
-    wait_until(is_released, "the loader is alive")
+    assert soon(is_released), "the loader is alive"
     wait_for_feeders()
 
 

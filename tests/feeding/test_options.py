@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,15 +14,11 @@ import scipy.sparse
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.feeding import Pair
 from support.introspect import check_tensor
 from support.refusals import fact_and_hint
 
 import tensorferry as ferry
-
-
-class Pair(NamedTuple):
-    x: Any
-    y: Any
 
 
 @dataclasses.dataclass

@@ -5,7 +5,6 @@ The process with four CPU devices is a child, which ends in the middle of epochs
 
 from __future__ import annotations
 
-import ast
 import json
 from pathlib import Path
 
@@ -14,16 +13,12 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from support import subprocesses
+from support.cases import names_of_cases
 from support.refusals import fact_and_hint
 
 import tensorferry as ferry
 
-CHILD = Path(__file__).parent.parent / "support" / "shardings.py"
-CASES = [
-    node.name
-    for node in ast.parse(CHILD.read_text()).body
-    if isinstance(node, ast.FunctionDef) and node.name.startswith("case_")
-]
+CASES = names_of_cases(Path(__file__).parent.parent / "support" / "shardings.py")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support import subprocesses
-from support.feeding import Steps, wait_until
+from support.feeding import Steps
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -115,7 +116,7 @@ def test_a_loader_that_the_consumer_waits_for() -> None:
     consumer.start()
     for number in range(count):
         steps.wait_for_requests(number + 1)
-        wait_until(lambda: is_waiting(epoch), "the consumer does not wait")
+        assert soon(lambda: is_waiting(epoch)), "the consumer does not wait"
         steps.allow()
     steps.wait_for_requests(count + 1)
     steps.allow()
@@ -131,7 +132,7 @@ def test_a_consumer_that_the_loader_waits_for() -> None:
     feed = ferry.feed([values(number) for number in range(4)], "torch", prefetch=4)
     epoch = iter(feed)
     queue = epoch._queue
-    wait_until(lambda: len(queue._entries) == 4, "the queue is not full")
+    assert soon(lambda: len(queue._entries) == 4), "the queue is not full"
     at_start = feed.stats().loader_seconds  # of `iter(loader)`
     for _ in range(4):
         next(epoch)

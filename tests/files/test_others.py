@@ -94,7 +94,7 @@ def test_safetensors_of_types_that_they_lack(tmp_path):
 
 
 def test_safetensors_with_an_index(tmp_path):
-    """Files of at most so many bytes, and an index that is as hubs have it."""
+    """Files of a limited size, and an index in the form that model hubs use."""
     tree = {f"layer.{i}": numbers("float32", (i + 1, 25)) for i in range(10)}
     path = tmp_path / "model.safetensors.index.json"
     ferry.save(path, tree, shard_bytes=1000, metadata={"by": "us"})

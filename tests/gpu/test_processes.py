@@ -121,7 +121,7 @@ def test_the_producer_of_framework_memory_is_killed():
     producer.kill()
     with pytest.raises(AssertionError, match="TicketError"):
         consumer.run("attach", ticket)
-    # What it has is let go of, and the process and its GPU go on.
+    # It releases what it has, and the process and its GPU go on.
     consumer.run("forget")
     assert consumer.run("compute") == 10
     consumer.end()

@@ -67,7 +67,7 @@ SOURCES: dict[str, Callable[[np.ndarray], Any]] = {
 
 def carried(source: str, target: str) -> tuple[list[Any], list[Any], weakref.ref, bool]:
     """A source, its result, the memory's weak reference, and whether it was shared; the first
-    two in lists, so that whoever empties a list lets go."""
+    two in lists, so that emptying a list releases it."""
     observe, memory = counted()
     held = [SOURCES[source](memory)]
     del memory
@@ -77,7 +77,7 @@ def carried(source: str, target: str) -> tuple[list[Any], list[Any], weakref.ref
 
 
 def settle(observe: weakref.ref) -> None:
-    """Waits for what may be let go by other threads or by the collector."""
+    """Waits for releases by other threads or by the garbage collector."""
     for _ in range(3):
         if observe() is None:
             return

@@ -34,7 +34,7 @@ def test_the_first_call_comes_while_python_is_taken_apart():
     assert run_program("processes/exit_with_first_calls.py") == "out\n"
 
 
-# Holders that outlive Python itself: C code that lets go after, or while, the interpreter ends.
+# Holders that outlive Python itself: C code that releases after, or while, the interpreter ends.
 NATIVE = "processes/exit_with_native_holders.py"
 
 

@@ -1,4 +1,4 @@
-"""Memory is given back under the GIL, whatever the framework that lets go has done with it."""
+"""Memory is released under the GIL, whether or not the framework that releases it holds the GIL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CountedArray(np.ndarray):
 
 
 def test_an_array_that_jax_releases_below_one_of_our_own_calls():
-    # JAX lets go of the GIL while it destroys an array. Here that happens inside a call of ours, so
+    # JAX releases the GIL while it destroys an array. Here that happens inside a call of ours, so
     # that the thread looks attached to anybody who only counts calls.
     CountedArray.died = 0
     held = []
@@ -350,7 +350,7 @@ def test_memory_that_paddle_releases_is_not_released_under_its_lock():
 
 
 def test_sources_of_jobs_are_gone_with_the_result():
-    """Bytes move on a thread of our own, which lets go of the source."""
+    """Bytes move on a thread of our own, which releases the source."""
     seen = []
 
     def work():
@@ -406,7 +406,7 @@ def test_the_child_of_a_fork_leaves_what_waits_to_its_parent(retain):
         if child == 0:
             before = len(Named.told)
             ferry.to(np.zeros(3), "torch")
-            # The first is let go first: what the child had inherited would come before these.
+            # The first is released first: what the child had inherited would come before these.
             release(range(4, 6), retain)
             seen = soon(lambda: Named.told[-2:] == [4, 5])
             os._exit((len(Named.told) - before - 2) * 10 + seen)

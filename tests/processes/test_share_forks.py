@@ -47,7 +47,7 @@ def test_three_processes() -> None:
         third.run(there.attach, again, copy=False)
         third.run(there.write, 1, 5)
         assert x.tolist() == [1, 5, 1]
-        # The second lets go of its own; what it handed on holds the lease of the first.
+        # The second releases its own; what it passed on holds the lease of the first.
         second.run(there.drop, "got")
         catch_up()
         assert first.leases == 1

@@ -93,7 +93,7 @@ def test_ordinary_memory(source: str, case: str, consumer: Peer) -> None:
     report(wrong)
     consumer.run(share_checks.release_all)
     for ticket in tickets if case != "empty" else []:
-        assert soon(lambda ticket=ticket: ticket.leases == 0), "the consumer has let go of all"
+        assert soon(lambda ticket=ticket: ticket.leases == 0), "the consumer has released all"
 
 
 def shared_source(source: str, dtype: DType, form: Form) -> tuple[Any, np.ndarray] | None:

@@ -152,7 +152,7 @@ def test_views_that_differ_are_copied_each(peer: Peer) -> None:
 
 
 def test_memory_that_is_made_on_the_way_is_never_tied(peer: Peer) -> None:
-    """Each leaf lets go of memory that it made, so that the next may get the same address."""
+    """Each leaf releases memory that it made, so that the next may get the same address."""
 
     class Made:
         def __init__(self, value: float) -> None:

@@ -1,4 +1,4 @@
-"""Many threads carry and drop the same tensors; who lets go last, and where, is all the same."""
+"""Many threads convert and drop the same tensors. Any of them may be the last to release one."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_the_source_is_dropped_by_another_thread(target):
 
 
 def settle(alive):
-    """A framework may let go a moment later, and we do at the next call at the latest."""
+    """A framework may release a moment later, and we do at the next call at the latest."""
 
     def released():
         gc.collect()

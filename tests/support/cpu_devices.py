@@ -6,9 +6,7 @@ Where a result is, its framework says, and not the library.
 from __future__ import annotations
 
 import gc
-import json
 import tempfile
-import traceback
 from functools import partial
 
 import jax
@@ -324,16 +322,3 @@ def case_a_registered_framework_has_one_cpu():
     y = ferry.to(made("jax", 2), "mine")
     assert introspect.values("torch", y.x) == EXPECTED
     assert "mine has one CPU device" in refused(lambda: ferry.to(TORCH, "mine", device="cpu:1"))
-
-
-def main() -> None:
-    """Runs every case, and says what became of it."""
-    found = {}
-    for name, case in list(globals().items()):
-        if name.startswith("case_"):
-            try:
-                case()
-                found[name] = "passed"
-            except Exception:
-                found[name] = traceback.format_exc()
-    print(json.dumps(found))

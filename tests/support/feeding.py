@@ -1,25 +1,24 @@
-"""Loaders that tests of `ferry.feed` control, and waits for what its thread does."""
+"""Loaders and batches for tests of `ferry.feed`, and waits for what its thread does."""
 
 from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from support.share_counts import soon
 from support.subprocesses import HANG_SECONDS
 
 #: The name of the threads that pull from loaders.
 THREAD_NAME = "tensorferry feed"
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Waits until something is so. Only a hang reaches the deadline."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.001)
+class Pair(NamedTuple):
+    """A batch that is a named tuple."""
+
+    x: Any
+    y: Any
 
 
 def feeders() -> list[threading.Thread]:
@@ -29,7 +28,7 @@ def feeders() -> list[threading.Thread]:
 
 def wait_for_feeders() -> None:
     """Waits until no thread pulls from a loader any more."""
-    wait_until(lambda: not feeders(), f"threads that do not end: {feeders()}")
+    assert soon(lambda: not feeders()), f"threads that do not end: {feeders()}"
 
 
 def wait_for_death(references: Iterable[Callable[[], object]]) -> None:
@@ -37,7 +36,7 @@ def wait_for_death(references: Iterable[Callable[[], object]]) -> None:
     references = list(references)
     gc.disable()
     try:
-        wait_until(lambda: all(one() is None for one in references), "a batch is alive")
+        assert soon(lambda: all(one() is None for one in references)), "a batch is alive"
     finally:
         gc.enable()
 
@@ -80,7 +79,7 @@ class Steps:
             return self._requests
 
     def wait_for_requests(self, count: int) -> None:
-        """Waits until the feeder has asked for so many batches."""
+        """Waits until the feeder has asked for `count` batches."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._requests >= count, HANG_SECONDS), (
                 self._requests

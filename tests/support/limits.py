@@ -106,7 +106,7 @@ def held(carry: Callable[[np.ndarray], object], arrays: list[np.ndarray]) -> lis
 
 
 def operations(framework: str, count: int) -> dict[str, Callable[[], object]]:
-    """What is tried, by name, with trees of so many tensors."""
+    """What is tried, by name, with trees of `count` tensors."""
     arrays = [np.full(16, number, np.float32) for number in range(count)]
     tree = {f"layer {number}": array for number, array in enumerate(arrays)}
     nested = {"a": arrays[: count // 2], "b": tuple(arrays[count // 2 :])}

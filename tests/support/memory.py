@@ -64,6 +64,5 @@ def _poke_gpu(address: int) -> None:
 
 
 def churn(size: int) -> list[np.ndarray]:
-    """Takes and fills memory of this size, so that memory that was let go does not keep its
-    values."""
+    """Takes and fills memory of this size, so that released memory does not keep its values."""
     return [np.full(size, 0xA5, np.uint8) for _ in range(64)]

@@ -154,7 +154,7 @@ class Holder:
         return len(self.x)
 
     def put_and_keep(self, framework: str, size: int) -> Any:
-        """Puts tensors of so many bytes, keeps their refs and their memory, and returns the size of
+        """Puts tensors of `size` bytes, keeps their refs and their memory, and returns the size of
         what it holds."""
         import numpy as np
         import ray

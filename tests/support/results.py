@@ -35,7 +35,7 @@ def share(seconds: float) -> Callable[[int], float]:
 
 
 def copy(seconds: float, rate: float) -> Callable[[int], float]:
-    """A call, and then so many bytes a second."""
+    """A call that takes `seconds`, and then copies `rate` bytes a second."""
     return lambda size: seconds + size / rate
 
 

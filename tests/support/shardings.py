@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-import traceback
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
@@ -467,16 +465,3 @@ def leave_epochs_open() -> list[Any]:
         next(epoch)
         next(epoch)
     return epochs
-
-
-def main() -> None:
-    """Runs every case, and says what became of it."""
-    found = {}
-    for name, case in list(globals().items()):
-        if name.startswith("case_"):
-            try:
-                case()
-                found[name] = "passed"
-            except BaseException:  # pytest.fail raises one.
-                found[name] = traceback.format_exc()
-    print(json.dumps(found), flush=True)

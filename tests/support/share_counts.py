@@ -13,6 +13,9 @@ from support.subprocesses import HANG_SECONDS
 
 import tensorferry as ferry
 
+#: The name of a folder: pid namespace, process, start time, random number.
+FOLDER_PATTERN = "tensorferry-*-*-*-*"
+
 
 def descriptors() -> int:
     """Open descriptors, but for the one that is needed to count them."""
@@ -28,12 +31,21 @@ def mappings() -> int:
 def folders() -> set[str]:
     """Folders of sockets, whoever's."""
     bases = [Path("/tmp"), Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"))]
-    return {str(path) for base in bases for path in base.glob("tensorferry-*-*-*-*")}
+    return {str(path) for base in bases for path in base.glob(FOLDER_PATTERN)}
 
 
 def folders_of(process: int) -> set[str]:
     """Folders of sockets of one process."""
-    return {path for path in folders() if Path(path).name.split("-")[2] == str(process)}
+    return {path for path in folders() if _owner(Path(path)) == process}
+
+
+def folder_owners(base: str) -> list[int]:
+    """The process of each folder of a socket in a directory."""
+    return [_owner(path) for path in Path(base).glob(FOLDER_PATTERN)]
+
+
+def _owner(folder: Path) -> int:
+    return int(folder.name.split("-")[2])
 
 
 def shared_files() -> set[str]:

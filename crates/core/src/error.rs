@@ -34,6 +34,8 @@ pub enum ErrorKind {
     InvalidTensor,
     /// An argument has an invalid value.
     InvalidArgument,
+    /// Another extension module reads or writes the same memory.
+    BorrowConflict,
     /// A framework rejected a call that its documentation allows.
     FrameworkFailed,
     /// A device or its driver failed.

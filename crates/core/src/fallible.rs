@@ -41,7 +41,7 @@ pub fn try_copy<T: Copy>(items: &[T]) -> Result<Vec<T>> {
 /// Collects items until the first error.
 ///
 /// # Errors
-/// The first error of an item, or that there is no memory.
+/// The first error of an item, or that memory ran out.
 pub fn try_collect<T, E: From<Error>>(items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
     let mut list = Vec::new();
     try_reserve(&mut list, items.size_hint().0)?;

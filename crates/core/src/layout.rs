@@ -298,6 +298,16 @@ impl Layout {
         normalised
     }
 
+    /// The same layout with its dimensions in reverse order.
+    #[must_use]
+    pub fn transposed(&self) -> Self {
+        let mut transposed = self.clone();
+        let (lengths, strides) = transposed.numbers.split_at_mut(self.rank());
+        lengths.reverse();
+        strides.reverse();
+        transposed
+    }
+
     /// The lengths, then the normalised strides in elements, for DLPack; `None` if a stride is not a multiple
     /// of the element size.
     pub fn in_elements(&self) -> Option<Numbers> {

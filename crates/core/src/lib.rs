@@ -10,6 +10,8 @@
 //! - [`emergency_pool`], [`fallible`]: errors instead of aborts when memory runs out;
 //! - [`read_only_loans`], [`aligned`]: properties of memory that frameworks do not record;
 //! - [`dlpack`]: import and export of tensors;
+//! - [`c_api`]: the C table for extension modules;
+//! - [`borrow_table`]: the memory that extension modules read and write;
 //! - [`plan`]: pure functions from descriptions and options to plans with reasons;
 //! - [`workers`]: helper threads for parallel work;
 //! - [`pack`]: copies and casts on the host;
@@ -21,6 +23,8 @@
 //! The interface of this crate changes with any version. Programs use the crate `tensorferry`, whose interface is stable.
 
 pub mod aligned;
+pub mod borrow_table;
+pub mod c_api;
 pub mod chunks;
 pub mod device;
 pub mod dlpack;

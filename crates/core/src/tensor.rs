@@ -221,6 +221,13 @@ impl<O> Tensor<O> {
         self
     }
 
+    /// The same tensor with its axes in reverse order.
+    #[must_use]
+    pub fn transposed(mut self) -> Self {
+        self.layout = self.layout.transposed();
+        self
+    }
+
     /// The first `count` elements along the first axis.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ pub struct StreamBlock {
 }
 
 impl StreamMemory {
-    /// The memory of one epoch on a GPU, with so many streams.
+    /// The memory of one epoch on a GPU, with this number of streams.
     ///
     /// # Errors
     /// When the device fails.

@@ -5,6 +5,7 @@
 
 mod api;
 mod arrow;
+mod c_api;
 mod conversion;
 mod errors;
 mod fast_paths;
@@ -184,6 +185,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_columns, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_read, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_stack, module)?)?;
+    c_api::add(module)?;
     feeding::add(module)?;
     pickling::add(module)?;
     to::add(module)?;

@@ -37,9 +37,9 @@ const F_SETSIG: libc::c_int = 10;
 /// Whether any other open file description of the file exists: a descriptor of any process, one in flight over a socket,
 /// or a mapping whose descriptor was closed. The descriptor must have been opened by path, as `system::reopen` does.
 ///
-/// The kernel grants a write lease (`F_SETLEASE`) only if there is none. The lease is returned at once: somebody who
-/// opens the file while it is held waits, and this process receives a signal. `SIGURG` is ignored by default, while
-/// the default `SIGIO` would end the process.
+/// The kernel grants a write lease (`F_SETLEASE`) only if nobody else has the file open. The lease is returned at
+/// once: somebody who opens the file while it is held waits, and this process receives a signal. `SIGURG` is ignored
+/// by default, while the default `SIGIO` would end the process.
 ///
 /// # Errors
 /// The system has no leases, or the file belongs to another user.

@@ -20,6 +20,17 @@ impl Tensor {
     /// # Ok::<(), tensorferry::Error>(())
     /// ```
     ///
+    /// A slice borrows the tensor, so that it cannot outlive the memory:
+    ///
+    /// ```compile_fail,E0505
+    /// # use tensorferry::Tensor;
+    /// let tensor = Tensor::from_vec(vec![1u8], &[1])?;
+    /// let values = tensor.as_slice::<u8>()?;
+    /// drop(tensor);
+    /// assert_eq!(values, [1]);
+    /// # Ok::<(), tensorferry::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the tensor has another element type, is on a GPU, is not dense, not aligned for the type or not in native byte
     /// order, or when a `bool` is a byte other than 0 and 1.
@@ -34,6 +45,17 @@ impl Tensor {
     }
 
     /// The elements of a dense tensor, for writing.
+    ///
+    /// Neither a view nor an export can be made while the slice exists:
+    ///
+    /// ```compile_fail,E0502
+    /// # use tensorferry::Tensor;
+    /// let mut tensor = Tensor::from_vec(vec![1u8], &[1])?;
+    /// let values = tensor.as_mut_slice::<u8>()?;
+    /// let view = tensor.clone();
+    /// values[0] = 2;
+    /// # Ok::<(), tensorferry::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`as_slice`](Self::as_slice), and when the memory is read-only or has another handle.

@@ -16,6 +16,14 @@ pub use tensorferry_core::dlpack::abi::{
 impl Tensor {
     /// Imports a tensor of another library. The last handle on the memory calls its deleter.
     ///
+    /// ```compile_fail,E0133
+    /// # use std::ptr::NonNull;
+    /// # use tensorferry::{Tensor, dlpack::ManagedTensorVersioned};
+    /// fn import(managed: NonNull<ManagedTensorVersioned>) -> tensorferry::Result<Tensor> {
+    ///     Tensor::from_dlpack(managed)
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// When the struct contradicts itself, or has an element type or device that this crate does not have. The deleter has
     /// then been called.

@@ -40,9 +40,9 @@ impl Tensor {
                 false => check_values::<T>(self.pack()?.as_bytes()?)?,
             }
         }
-        // SAFETY: `check_host` and `frame` checked that the elements are aligned host memory. They have values that `check_values` has
-        // checked, and nothing writes them while `self` is borrowed, by the invariant of `Tensor`. `frame` returns the
-        // element with the lowest address, strides that are not negative, and a shape whose extent fits the address space.
+        // SAFETY: `check_host` and `frame` checked that the elements are aligned host memory. `check_values` checked their
+        // values, and nothing writes them while `self` is borrowed, by the invariant of `Tensor`. `frame` returns the element
+        // with the lowest address, strides that are not negative, and a shape whose extent fits the address space.
         let mut view = unsafe { ArrayViewD::from_shape_ptr(frame.shape(), frame.data.as_ptr()) };
         frame.reversed.iter().for_each(|&axis| view.invert_axis(Axis(axis)));
         Ok(view)

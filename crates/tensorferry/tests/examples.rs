@@ -7,16 +7,12 @@ mod support;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use support::Folder;
+use std::path::Path;
+use std::process::Output;
+use support::{Folder, example};
 
-/// Runs an example, which `cargo test` builds beside the tests.
 fn run(name: &str, arguments: &[&Path]) -> Output {
-    let tests = std::env::current_exe().unwrap();
-    let program: PathBuf = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
-    assert!(program.exists(), "{} is missing: run all of `cargo test -p tensorferry`", program.display());
-    Command::new(program).args(arguments).output().unwrap()
+    example(name).args(arguments).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

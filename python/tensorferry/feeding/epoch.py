@@ -229,7 +229,7 @@ class Epoch(Iterator[Any]):
     ) -> None:
         self._queue = _Queue(prefetch)
         self._times = times
-        # Raised if there is no batch at all.
+        # Raised if the loader yields no batch.
         self._used_up_error = used_up_error
         self._source: _Source | None = _Source(iterator)
         self._last_at = perf_counter()

@@ -9,26 +9,32 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
+import joblib
+import ml_dtypes
+import numpy as np
 import pytest
+from support import joblib_tasks
+from support.joblib_tasks import stream_of
+from support.ray_tasks import FRAMEWORKS, see, tied_pair
 from support.subprocesses import QUIET, import_frameworks, program_environment
 
+import tensorferry as ferry
+
 os.environ.update({name: value for name, value in QUIET.items() if name != "PYTHONWARNINGS"})
-import_frameworks("numpy", "paddle", "torch", "jax", "tensorflow")
-
-import cloudpickle  # noqa: E402
-import joblib  # noqa: E402
-import ml_dtypes  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from support import dask_tasks  # noqa: E402
-from support.dask_tasks import FRAMEWORKS, Batch  # noqa: E402
-
-import tensorferry as ferry  # noqa: E402
 
 VALUES = np.arange(12).reshape(3, 4)
 STREAM_OF_OURS = b"tensorferry.pickling"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frameworks(request: pytest.FixtureRequest) -> None:
+    """Imports the frameworks of the tests that run, in an order that works."""
+    cases = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
+    import_frameworks("torch", *(case.params.get("framework", "torch") for case in cases))
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +60,6 @@ def parallel() -> Iterator[joblib.Parallel]:
     get_reusable_executor().shutdown(wait=True)
 
 
-def stream_of(x: Any) -> bytes:
-    """What joblib in this process sends for an object."""
-    from joblib.externals.loky.backend import reduction
-
-    return bytes(reduction.dumps(x))
-
-
 def tensor(framework: str, dtype: str) -> Any:
     return ferry.to(VALUES.astype(getattr(ml_dtypes, dtype, dtype)), framework, copy=True)
 
@@ -71,12 +70,12 @@ def test_tensors_reach_workers_of_joblib_and_come_back(
     parallel: joblib.Parallel, framework: str, dtype: str
 ) -> None:
     x = tensor(framework, dtype)
-    expected = dask_tasks.see(x)
+    expected = see(x)
     assert STREAM_OF_OURS in stream_of(x)
-    ((seen, back, process),) = parallel([joblib.delayed(dask_tasks.see_and_return)({"x": x})])
+    ((seen, back, process),) = parallel([joblib.delayed(joblib_tasks.see_and_return)({"x": x})])
     assert process != os.getpid()
     assert seen == {"x": expected}
-    assert dask_tasks.see(back["x"]) == expected
+    assert see(back["x"]) == expected
 
 
 def test_workers_of_joblib_pickle_by_tensorferry(parallel: joblib.Parallel) -> None:
@@ -85,9 +84,11 @@ def test_workers_of_joblib_pickle_by_tensorferry(parallel: joblib.Parallel) -> N
 
 
 def test_tied_weights_stay_tied_in_a_worker(parallel: joblib.Parallel) -> None:
+    import torch
+
     weight = torch.ones(3)
-    state = {"a": weight, "b": weight.view(3)}
-    assert parallel([joblib.delayed(dask_tasks.is_tied)(state)]) == [True]
+    ((is_tied, _),) = parallel([joblib.delayed(tied_pair)([weight, weight.view(3)])])
+    assert is_tied
     assert torch.equal(weight, torch.ones(3))
 
 
@@ -97,14 +98,16 @@ def test_cloudpickle_sends_tensors_out_of_band(framework: str) -> None:
     buffers: list[pickle.PickleBuffer] = []
 
     class Local:
-        batch = Batch(x, [x])
+        batch = SimpleNamespace(inputs=x, nested=[x])
 
     data = cloudpickle.dumps(Local, protocol=5, buffer_callback=buffers.append)
     assert [buffer.raw().nbytes for buffer in buffers] == [24]
     back = pickle.loads(data, buffers=[bytearray(buffer.raw()) for buffer in buffers])
-    assert dask_tasks.see(back.batch.inputs) == dask_tasks.see(x)
+    assert see(back.batch.inputs) == see(x)
 
 
 def test_cloudpickle_works_without_buffers_too() -> None:
+    import torch
+
     x = tensor("torch", "bfloat16")
     assert torch.equal(pickle.loads(cloudpickle.dumps(lambda: x))(), x)

@@ -181,7 +181,7 @@ def test_objects_without_tensors_come_back_as_they_are(value: Any) -> None:
 
 
 def test_options_are_checked_before_it_waits_and_the_timeout_is_rays() -> None:
-    """The ref is one that is never ready: no node has so many CPUs."""
+    """The ref is one that is never ready: no node has 100 CPUs."""
 
     @ray.remote(num_cpus=100)
     def never() -> None: ...

@@ -89,7 +89,7 @@ def test_a_killed_actor_leaves_nothing(framework: str, kill: Callable[[Any, int]
 
 
 def test_objects_of_the_driver_outlive_a_killed_reader() -> None:
-    """And go when the driver lets go of them; what it got stays readable."""
+    """They are freed when the driver releases them. What it got stays readable."""
     before = store_bytes()
     ref = ray.put(ferry.to(bytearray(b"\x05") * BYTES, "torch"))
     actor = Holder.options(runtime_env=environment_of("torch")).remote()

@@ -3,8 +3,9 @@ middle of epochs."""
 
 from __future__ import annotations
 
-from support.shardings import leave_epochs_open, main
+from support import shardings
+from support.cases import run_all
 
-main()
+run_all(shardings)
 #: These live until the interpreter is finalised.
-epochs = leave_epochs_open()
+epochs = shardings.leave_epochs_open()

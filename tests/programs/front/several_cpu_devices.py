@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from support.cpu_devices import main
+from support import cpu_devices
+from support.cases import run_all
 
-main()
+run_all(cpu_devices)

@@ -157,7 +157,7 @@ def write_first(value: float) -> None:
 
 @served
 def forget() -> None:
-    """Lets go of what is kept."""
+    """Releases what is kept."""
     for name in ("x", "ticket", "state"):
         kept.pop(name, None)
 

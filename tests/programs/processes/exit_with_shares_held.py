@@ -109,8 +109,8 @@ for _ in range(2):
     threading.Thread(target=busy, daemon=True).start()
 
 
-# A thread that lets go as soon as the main thread has ended, while our own function at exit runs.
-# It is done before Python finalises: JAX and PyTorch alone abort a thread that lets go after that.
+# A thread that drops trips as soon as the main thread has ended, while our function at exit runs.
+# It is done before Python finalises: JAX and PyTorch alone abort a thread that drops after that.
 def wait_and_drop(held: list[Trip]) -> None:
     """Drops the trips when the main thread has ended."""
     threading.main_thread().join()

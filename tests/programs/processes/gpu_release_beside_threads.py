@@ -66,7 +66,7 @@ with Peer() as other:
     held: dict[str, Any]
     held = {"x": ferry.attach(other.run(gpu_peer.publish_new, SIZE), "cupy", copy=False)}
     beside(held.clear)
-    # What was copied is let go before attach is back.
+    # What was copied is released before attach returns.
     ticket = other.run(gpu_peer.publish_new, SIZE)
     beside(lambda: ferry.attach(ticket, "numpy"))
     # So is what goes wrong on the way.

@@ -71,7 +71,7 @@ def map_memory_of(ticket: Claim) -> None:
 
 
 def mapped_values(count: int) -> list[float]:
-    """The first and the last of so many values in the memory that was mapped."""
+    """The first and the last of `count` values in the memory that was mapped."""
     values = np.frombuffer(kept["map"], "float32", count)
     return [float(values[0]), float(values[-1])]
 

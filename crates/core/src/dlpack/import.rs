@@ -115,10 +115,22 @@ impl Drop for ManagedOwner {
 /// # Safety
 /// `managed` is a valid struct that nothing else releases.
 pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result<Tensor<ManagedOwner>> {
-    // SAFETY: `managed` is a valid struct by the contract of this function. Version, deleter and flags have the same offsets in
-    // every version of DLPack. Nothing else releases the struct by that contract, so the new owner may.
-    let (version, flags, owner) =
-        unsafe { (managed.as_ref().version, managed.as_ref().flags, ManagedOwner::versioned(managed)) };
+    // SAFETY: the contract of this function: `managed` is a valid struct that nothing else releases, so the new owner may.
+    // `borrow_versioned` requires an owner that keeps the memory, as DLPack says of a struct whose deleter was not called.
+    unsafe { borrow_versioned(managed, ManagedOwner::versioned(managed)) }
+}
+
+/// Validates a managed tensor with a version that `owner` keeps alive.
+///
+/// # Errors
+/// When a check fails; `owner` is dropped.
+///
+/// # Safety
+/// `managed` is a valid struct. It and its memory are valid while `owner` exists.
+pub unsafe fn borrow_versioned<O>(managed: NonNull<ManagedTensorVersioned>, owner: O) -> Result<Tensor<O>> {
+    // SAFETY: `managed` is a valid struct by the contract of this function. Version and flags have the same offsets in every
+    // version of DLPack.
+    let (version, flags) = unsafe { (managed.as_ref().version, managed.as_ref().flags) };
     if version.major != VERSION.major {
         return Err(Error::invalid_tensor(format!(
             "the tensor has DLPack version {}.{}",
@@ -127,9 +139,8 @@ pub unsafe fn from_versioned(managed: NonNull<ManagedTensorVersioned>) -> Result
         .with_hint_value(hints::UPDATE_DLPACK, VERSION.major.to_string()));
     }
     let access = if flags & FLAG_READ_ONLY != 0 { Access::ReadOnly } else { Access::ReadWrite };
-    // SAFETY: the struct is valid by the contract of this function, with `ndim` numbers in its arrays, and DLPack keeps its
-    // memory valid until the deleter is called, which `owner` does. The producer sets the read-only flag if writes are not
-    // allowed.
+    // SAFETY: the struct is valid by the contract of this function, with `ndim` numbers in its arrays, and its memory is valid
+    // while `owner` exists. The producer sets the read-only flag if writes are not allowed.
     unsafe { borrow(managed.as_ref().dl_tensor, access, flags & FLAG_SUBBYTE_PADDED != 0, owner) }
 }
 

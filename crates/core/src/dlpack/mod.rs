@@ -12,4 +12,4 @@ pub mod export;
 pub mod import;
 
 pub use export::{ExportOffer, offer_legacy, offer_versioned, to_legacy, to_versioned};
-pub use import::{ManagedOwner, borrow, from_legacy, from_versioned};
+pub use import::{ManagedOwner, borrow, borrow_versioned, from_legacy, from_versioned};

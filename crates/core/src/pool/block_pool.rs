@@ -117,7 +117,7 @@ impl PoolBlock {
         POOL.block(bytes)
     }
 
-    /// An idle block of at least this size for a use; `None` if there is none.
+    /// An idle block of at least this size for a use; `None` if the pool has none.
     pub fn idle(bytes: usize, usage: BlockUse) -> Option<Self> {
         POOL.idle(bytes, usage)
     }

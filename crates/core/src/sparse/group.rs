@@ -107,7 +107,7 @@ impl<I: Index> Elements<I> for Pairs<'_, I> {
 /// within bounds; nothing is written after them.
 ///
 /// # Errors
-/// When there is no memory for the counters.
+/// When the counters cannot be allocated.
 ///
 /// # Panics
 /// When `indptr` is empty, or `others` has fewer numbers than there are elements.

@@ -65,7 +65,7 @@ impl<T: Copy> NumberBlock<T> {
     /// Memory for `count` numbers.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// When it cannot be allocated.
     pub(super) fn new(count: usize) -> Result<Self> {
         const { assert!(align_of::<T>() <= ALIGNMENT) };
         let bytes = count.checked_mul(size_of::<T>()).ok_or_else(|| Error::out_of_memory(usize::MAX))?;

@@ -261,7 +261,7 @@ pub struct CoordinateSummary {
 /// The numbers of the elements whose coordinates are all below these lengths.
 ///
 /// # Errors
-/// When there is no memory for them.
+/// When they cannot be allocated.
 pub fn validate_coordinates<I: Index>(axes: &[Axis<'_, I>], lengths: &[i64]) -> crate::Result<Vec<usize>> {
     let mut within = Vec::new();
     for element in 0..common_count(axes) {

@@ -17,7 +17,7 @@ use tensorferry_core::host::HostBlock;
 use tensorferry_core::throughput::{self, TransferKind};
 use tensorferry_core::{ByteOrder, Layout, Result, pack};
 
-/// Bytes of a chunk of a copy into pinned memory: so many that waiting between chunks does not slow the link.
+/// Bytes of a chunk of a copy into pinned memory: enough that waiting between chunks does not slow the link.
 const PINNED_CHUNK_BYTES: usize = 64 << 20;
 
 impl Gpu {

@@ -2,7 +2,7 @@
 //!
 //! Uploads on a stream of the consumer would wait for the steps that the consumer has queued there. An epoch therefore has blocks
 //! with streams of their own, which the frameworks share. The streams by batch number are for memory that a framework allocates
-//! because there is none for a block, and for batches that are in GPU memory already.
+//! because a block could not be allocated, and for batches that are in GPU memory already.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl EpochMemory {
-    /// For a queue of so many batches.
+    /// For a queue of `prefetch` batches.
     pub(crate) fn new(prefetch: usize) -> Self {
         Self { prefetch, batch_number: AtomicUsize::new(0), state: Mutex::default() }
     }

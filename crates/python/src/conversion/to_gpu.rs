@@ -112,7 +112,7 @@ pub(crate) fn copy_to_gpu<'py>(
     }))
 }
 
-/// Uploads into a block of ours, and shares it with the target. Returns the tensor if there is no memory for the block: the
+/// Uploads into a block of ours, and shares it with the target. Returns the tensor if the block cannot be allocated: the
 /// target's allocator may have reserved it.
 fn upload_to_block(
     tensor: Tensor<Owner>,

@@ -19,7 +19,7 @@ struct ErrorClass {
 
 /// The classes that are created with the module, except two. The base of `CancelledError` is in `concurrent.futures`, which is
 /// imported when the first job starts (`tensorferry.jobs`). For errors of the operating system see [`os_error_class`].
-const CLASSES: [ErrorClass; 13] = [
+const CLASSES: [ErrorClass; 14] = [
     ErrorClass {
         kinds: &[],
         name: "FerryError",
@@ -64,6 +64,12 @@ const CLASSES: [ErrorClass; 13] = [
         kinds: &[ErrorKind::InvalidArgument],
         name: "InvalidArgumentError",
         doc: "An argument has an invalid value. Also a ValueError.",
+    },
+    ErrorClass {
+        kinds: &[ErrorKind::BorrowConflict],
+        name: "BorrowError",
+        doc: "An extension module would read memory that another one writes, or write memory that another one uses. \
+              Also a BufferError.",
     },
     ErrorClass {
         kinds: &[ErrorKind::FrameworkFailed, ErrorKind::DeviceFailed],
@@ -118,7 +124,7 @@ fn builtin_bases(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         ErrorKind::OutOfMemory => vec![py.get_type::<PyMemoryError>()],
         ErrorKind::TimedOut => vec![py.get_type::<PyTimeoutError>()],
         ErrorKind::FrameworkMissing => vec![py.get_type::<PyImportError>()],
-        ErrorKind::InvalidTensor => vec![py.get_type::<PyBufferError>()],
+        ErrorKind::InvalidTensor | ErrorKind::BorrowConflict => vec![py.get_type::<PyBufferError>()],
         ErrorKind::TicketRejected => vec![py.get_type::<PyConnectionError>()],
         ErrorKind::FrameworkFailed | ErrorKind::DeviceFailed => vec![py.get_type::<PyRuntimeError>()],
         // Other functions create their classes.

@@ -13,6 +13,7 @@ use crate::interpreter::objects;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, PoisonError};
 use tensorferry_arrow::ArrayOwner;
 use tensorferry_core::Tensor;
 use tensorferry_core::aligned;
@@ -76,6 +77,8 @@ pub(crate) enum Owner {
     Managed(#[expect(dead_code, reason = "held for its drop")] ManagedTensor),
     /// A managed tensor of Paddle.
     Paddle(#[expect(dead_code, reason = "held for its drop")] PaddleTensor),
+    /// A managed tensor of an extension module.
+    Wrapped(#[expect(dead_code, reason = "held for its drop")] WrappedTensor),
     /// An array of the Arrow C data interface.
     Arrow(#[expect(dead_code, reason = "held for its drop")] ArrowMemory),
     /// Memory that other processes may use too.
@@ -217,6 +220,11 @@ impl Owner {
         Self::Managed(GilBound::new(managed))
     }
 
+    /// The owner of a managed tensor of an extension module.
+    pub(crate) fn wrapped(managed: Arc<LentTensor>) -> Self {
+        Self::Wrapped(GilBound::new(managed))
+    }
+
     /// The owner of an array of the Arrow C data interface.
     pub(crate) fn arrow(array: ArrayOwner) -> Self {
         Self::Arrow(GilBound::new(array))
@@ -303,6 +311,43 @@ impl NeedsGil for ManagedOwner {
 
     fn defer(self, guard: &InterpreterGuard) {
         defer(guard, Owner::managed(self));
+    }
+}
+
+/// A managed tensor of an extension module, which keeps it until a framework has a tensor over its memory.
+///
+/// The last reference releases the managed tensor, if it was given up by then.
+pub(crate) struct LentTensor(Mutex<LentState>);
+
+enum LentState {
+    /// The extension releases it.
+    Lent,
+    /// It was given up.
+    GivenUp(#[expect(dead_code, reason = "held for its drop")] ManagedOwner),
+}
+
+impl LentTensor {
+    /// A managed tensor that the extension keeps.
+    pub(crate) fn lent() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(LentState::Lent)))
+    }
+
+    /// Takes the managed tensor from the extension.
+    pub(crate) fn give_up(&self, managed: ManagedOwner) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LentState::GivenUp(managed);
+    }
+}
+
+/// The owner of such a managed tensor. Its deleter may be that of a framework, so it runs with the GIL held.
+pub(crate) type WrappedTensor = GilBound<Arc<LentTensor>>;
+
+impl NeedsGil for Arc<LentTensor> {
+    fn drop_attached(self, _py: Python<'_>) {
+        drop(self);
+    }
+
+    fn defer(self, guard: &InterpreterGuard) {
+        defer(guard, Owner::wrapped(self));
     }
 }
 

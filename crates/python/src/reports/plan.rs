@@ -295,7 +295,7 @@ impl PlanReport {
         }
     }
 
-    /// How to avoid the copy; None if there is none, or if it cannot be avoided.
+    /// How to avoid the copy; None without a copy, or if it cannot be avoided.
     #[getter]
     fn advice(&self) -> PyResult<Option<&str>> {
         match &self.content {

@@ -50,7 +50,7 @@ pub(crate) struct TensorReport {
     pub(super) transfer_path: Option<String>,
     /// Notes on aliasing, gradients and snapshots.
     pub(super) notes: Vec<String>,
-    /// How to avoid the copy; None if there is none, or if it cannot be avoided.
+    /// How to avoid the copy; None without a copy, or if it cannot be avoided.
     pub(super) advice: Option<String>,
 }
 

@@ -31,7 +31,7 @@ impl TreeReport {
         }
     }
 
-    /// The expected duration of all copies that the host waits for. None if there is none, or if one duration is not known.
+    /// The expected duration of all copies that the host waits for. None if the host waits for none, or if one duration is not known.
     pub(super) fn expected_seconds(&self) -> Option<f64> {
         let times = self.parts.iter().filter(|part| part.blocks_host()).map(PlanReport::expected_seconds);
         times.reduce(|sum, next| Some(sum? + next?)).flatten()

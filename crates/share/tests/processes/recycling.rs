@@ -214,7 +214,7 @@ fn idle_arenas_share_the_limit_of_the_pool() {
 fn memory_whose_own_description_was_sent_is_not_recycled() {
     let _serial = serialize_tests();
     let before = record_baseline();
-    // So many that the producer does not open a description of each for the consumer.
+    // More than the producer opens a description of for the consumer.
     let blocks: Vec<ArenaBlock> = (0..65).map(|_| ArenaBlock::new(ARENA_BYTES).unwrap()).collect();
     let tensors: Vec<_> = blocks.iter().map(|block| tensor_in(block, ARENA_BYTES)).collect();
     let publication = publish(&tensors, b"", &PublishOptions::default()).unwrap();

@@ -141,6 +141,13 @@ impl<'a> FileEntry<'a> {
     /// # Ok::<(), tensorferry::Error>(())
     /// ```
     ///
+    /// ```compile_fail,E0133
+    /// # use tensorferry::files::{FileEntry, MapMode};
+    /// fn map(entry: &FileEntry<'_>) -> tensorferry::Result<tensorferry::Tensor> {
+    ///     entry.map(MapMode::ReadOnly)
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// When the tensor is compressed or encoded ([`can_map`](Self::can_map)), or a system call fails.
     ///

@@ -4,6 +4,7 @@
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,6 +38,23 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// An example as a program. `cargo test` builds it beside the tests; `cargo test --tests`, as the sanitizers use it, does not.
+pub(crate) fn example(name: &str) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().and_then(Path::parent).unwrap().to_owned();
+    let built = folder.join("examples").join(name);
+    if built.exists() {
+        return Command::new(built);
+    }
+    let target = folder.join("examples_of_tests");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    // The flags of a sanitizer would apply to build scripts as well.
+    cargo.args(["--example", name, "--target-dir"]).arg(&target).env_remove("RUSTFLAGS");
+    assert!(cargo.status().unwrap().success());
+    Command::new(target.join("debug/examples").join(name))
 }
 
 /// Bytes that differ from element to element. All of them are values of every type: bools are 0 or 1.

@@ -1,8 +1,8 @@
 """A CuPy that runs on the stand-in for the CUDA driver: as much of it as tensorferry calls.
 
-Its allocator is as eager as the real one: memory that is let go is handed out again at once, and
-nobody waits. It is more eager where `reuses_across_streams` is true, as it is at first: any stream
-gets the memory, and with the real one only the stream on which it was allocated.
+Its allocator is as eager as the real one: it reuses released memory at once, without waiting. It is
+more eager where `reuses_across_streams` is true, as it is at first: any stream gets the memory, and
+with the real one only the stream on which it was allocated.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ fn index_dtype(source: &SparseSource<'_>, count: usize, choice: &FormatChoice) -
     Err(rejection(ErrorKind::UnsupportedDType, fact, hint))
 }
 
-/// The smallest index type that can represent the values of all these types; `None` if there is none.
+/// The smallest index type that can represent the values of all these types; `None` if no type can.
 fn widest(dtypes: &[DType]) -> Option<DType> {
     let wide = dtypes
         .iter()

@@ -1,0 +1,283 @@
+//! The table of borrows: which memory extension modules read and write at the moment.
+//!
+//! A borrow covers the elements of one tensor, for reading or for writing. Two borrows conflict if one of them is for writing and
+//! their elements overlap. Memory is compared by address, so that views of one allocation conflict in whichever framework they are.
+//!
+//! Borrows last as long as calls of functions, so that a few exist at a time. The table is therefore a list, and a new borrow is
+//! compared with each of them. A tree of intervals would cost more than it saves.
+
+use crate::tensor::Tensor;
+
+/// The elements of a tensor, by their addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElementRange {
+    /// The lowest byte of an element, and one past the highest.
+    range: (usize, usize),
+    /// The address of one element.
+    address: usize,
+    /// The size of an element in bytes.
+    item: usize,
+    /// The greatest common divisor of the strides in bytes; 0 for a single element.
+    step: u64,
+}
+
+impl ElementRange {
+    /// The elements of a tensor; `None` for a tensor without elements.
+    pub fn of<O>(tensor: &Tensor<O>) -> Option<Self> {
+        let layout = tensor.layout();
+        if layout.is_empty() {
+            return None;
+        }
+        let (low, high) = layout.extent();
+        let address = tensor.data() as usize;
+        let axes = layout.shape().iter().zip(layout.strides());
+        let step = axes
+            .filter(|&(&length, _)| length > 1)
+            .fold(0, |step, (_, &stride)| gcd(step, stride.unsigned_abs()));
+        let range = (address.wrapping_add_signed(low as isize), address.wrapping_add_signed(high as isize));
+        Some(Self { range, address, item: layout.item(), step })
+    }
+
+    /// Whether elements of both may overlap. Exact for slices of one array with equal strides, such as two of its columns. Never
+    /// false if elements overlap.
+    pub fn may_overlap(&self, other: &Self) -> bool {
+        if self.range.0 >= other.range.1 || other.range.0 >= self.range.1 {
+            return false;
+        }
+        // The addresses of the elements of both are multiples of the step, up to one distance.
+        let step = gcd(self.step, other.step) as usize;
+        if step == 0 {
+            return true;
+        }
+        let distance = match self.address <= other.address {
+            true => (other.address - self.address) % step,
+            false => (step - (self.address - other.address) % step) % step,
+        };
+        distance < self.item || distance + other.item > step
+    }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Why a borrow was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BorrowConflict {
+    /// The memory is being written.
+    Written,
+    /// The memory is being read, and the refused borrow would write it.
+    Read,
+}
+
+struct Borrow<P> {
+    /// `None` for a tensor without elements, which conflicts with nothing.
+    elements: Option<ElementRange>,
+    is_exclusive: bool,
+    payload: P,
+}
+
+struct Slot<P> {
+    /// The number of borrows that the slot has had, so that the identifier of an ended borrow is not that of a later one.
+    generation: u32,
+    borrow: Option<Borrow<P>>,
+}
+
+/// The borrows of a process. Each has a payload of the caller's.
+pub struct BorrowTable<P> {
+    slots: Vec<Slot<P>>,
+}
+
+impl<P> Default for BorrowTable<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> BorrowTable<P> {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self { slots: Vec::new() }
+    }
+
+    /// Adds a borrow, for writing if it is exclusive, and returns its identifier, which is not 0.
+    ///
+    /// # Errors
+    /// When the borrow conflicts with another one.
+    pub fn borrow(
+        &mut self,
+        elements: Option<ElementRange>,
+        is_exclusive: bool,
+        payload: P,
+    ) -> Result<u64, BorrowConflict> {
+        let mut free = None;
+        for (index, slot) in self.slots.iter().enumerate() {
+            let Some(borrow) = &slot.borrow else {
+                free = Some(index);
+                continue;
+            };
+            if !(borrow.is_exclusive || is_exclusive) {
+                continue;
+            }
+            if let (Some(held), Some(new)) = (&borrow.elements, &elements)
+                && held.may_overlap(new)
+            {
+                let is_written = borrow.is_exclusive;
+                return Err(if is_written { BorrowConflict::Written } else { BorrowConflict::Read });
+            }
+        }
+        let index = free.unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, borrow: None });
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[index];
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.borrow = Some(Borrow { elements, is_exclusive, payload });
+        Ok(u64::from(slot.generation) << 32 | index as u64)
+    }
+
+    /// Ends a borrow, and returns whether it was exclusive, with its payload. `None` if there is no such borrow.
+    pub fn release(&mut self, identifier: u64) -> Option<(bool, P)> {
+        let slot = self.slots.get_mut((identifier & u64::from(u32::MAX)) as usize)?;
+        if u64::from(slot.generation) != identifier >> 32 {
+            return None;
+        }
+        slot.borrow.take().map(|borrow| (borrow.is_exclusive, borrow.payload))
+    }
+
+    /// The number of borrows.
+    pub fn len(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.borrow.is_some()).count()
+    }
+
+    /// Whether the table has no borrow.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::dtype::DType;
+    use crate::layout::Layout;
+    use crate::tensor::{Access, ByteOrder};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// A tensor at an offset of an imagined allocation. Nothing reads it.
+    fn tensor(offset: usize, shape: &[i64], strides: &[i64]) -> Tensor<()> {
+        let layout = Layout::strided(4, shape, strides).unwrap();
+        let data = std::ptr::without_provenance_mut(1 << 20 | offset);
+        // SAFETY: no function of this module reads or writes the memory, and neither do the tests.
+        let made = unsafe {
+            Tensor::new(data, DType::Float32, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, ())
+        };
+        made.unwrap()
+    }
+
+    fn elements(offset: usize, shape: &[i64], strides: &[i64]) -> Option<ElementRange> {
+        ElementRange::of(&tensor(offset, shape, strides))
+    }
+
+    #[test]
+    fn readers_share_and_writers_exclude() {
+        let mut table = BorrowTable::new();
+        let whole = elements(0, &[8], &[4]);
+        let (one, other) =
+            (table.borrow(whole, false, 'a').unwrap(), table.borrow(whole, false, 'b').unwrap());
+        assert_eq!(table.borrow(elements(28, &[1], &[4]), true, 'c'), Err(BorrowConflict::Read));
+        assert_eq!(table.release(one), Some((false, 'a')));
+        assert_eq!(table.release(other), Some((false, 'b')));
+        let writer = table.borrow(whole, true, 'd').unwrap();
+        assert_eq!(table.borrow(whole, false, 'e'), Err(BorrowConflict::Written));
+        assert_eq!(table.borrow(whole, true, 'f'), Err(BorrowConflict::Written));
+        table.borrow(elements(32, &[8], &[4]), true, 'g').unwrap();
+        assert_eq!(table.release(writer), Some((true, 'd')));
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn columns_of_one_array_do_not_overlap() {
+        let column = |index: usize| elements(4 * index, &[3], &[16]).unwrap();
+        assert!(!column(0).may_overlap(&column(1)));
+        assert!(!column(3).may_overlap(&column(0)));
+        assert!(column(2).may_overlap(&column(2)));
+        let row = elements(16, &[4], &[4]).unwrap();
+        assert!(row.may_overlap(&column(1)) && column(1).may_overlap(&row));
+    }
+
+    #[test]
+    fn an_ended_borrow_cannot_be_released_again() {
+        let mut table = BorrowTable::new();
+        let first = table.borrow(None, true, ()).unwrap();
+        assert_eq!(table.release(first), Some((true, ())));
+        let second = table.borrow(None, true, ()).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(table.release(first), None);
+        assert_eq!(table.release(0), None);
+        assert_eq!(table.release(u64::MAX), None);
+        assert!(!table.is_empty());
+        assert_eq!(table.release(second), Some((true, ())));
+        assert!(table.is_empty());
+    }
+
+    /// The addresses of the bytes of all elements.
+    fn bytes(tensor: &Tensor<()>) -> BTreeSet<usize> {
+        let layout = tensor.layout();
+        let mut starts = vec![tensor.data() as i64];
+        for (&length, &stride) in layout.shape().iter().zip(layout.strides()) {
+            starts = starts
+                .iter()
+                .flat_map(|&start| (0..length).map(move |index| start + index * stride))
+                .collect();
+        }
+        starts.iter().flat_map(|&start| start as usize..start as usize + layout.item()).collect()
+    }
+
+    prop_compose! {
+        fn any_tensor()(
+            offset in 0usize..96,
+            axes in prop::collection::vec((0i64..4, -24i64..24), 0..3),
+        ) -> Tensor<()> {
+            let (shape, strides): (Vec<_>, Vec<_>) = axes.into_iter().unzip();
+            tensor(offset, &shape, &strides)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tensors_with_a_byte_in_common_always_overlap(one in any_tensor(), other in any_tensor()) {
+            let shared = bytes(&one).intersection(&bytes(&other)).next().is_some();
+            let found = match (ElementRange::of(&one), ElementRange::of(&other)) {
+                (Some(a), Some(b)) => {
+                    prop_assert_eq!(a.may_overlap(&b), b.may_overlap(&a));
+                    a.may_overlap(&b)
+                }
+                _ => false,
+            };
+            prop_assert!(found || !shared);
+        }
+
+        #[test]
+        fn slices_with_one_stride_are_compared_exactly(
+            (one, other) in (0usize..64, 0usize..64),
+            (length, rest) in (1i64..5, 1i64..5),
+            stride in 4i64..24,
+        ) {
+            let (a, b) = (tensor(one, &[length], &[stride]), tensor(other, &[rest], &[stride]));
+            prop_assume!(length > 1 && rest > 1);
+            let shared = bytes(&a).intersection(&bytes(&b)).next().is_some();
+            let in_range = ElementRange::of(&a).unwrap().may_overlap(&ElementRange::of(&b).unwrap());
+            // Ranges that interleave at their ends alone are reported too.
+            prop_assert!(in_range || !shared);
+            if one.abs_diff(other) as i64 % stride >= 4 && (one.abs_diff(other) as i64 % stride) + 4 <= stride {
+                prop_assert!(!in_range);
+            }
+        }
+    }
+}
