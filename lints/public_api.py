@@ -322,7 +322,8 @@ def shown_attributes(attributes: list[Json | str]) -> Iterator[str]:
         if name in ("non_exhaustive", "deprecated", "must_use"):
             yield f"#[{name}]"
         elif name == "repr":
-            words = ["C" if value["kind"] == "c" else value["kind"].replace("rust", ""), value["int"] or ""]
+            kind = {"rust": "", "c": "C"}.get(value["kind"], value["kind"])
+            words = [kind, value["int"] or ""]
             words += [f"align({value['align']})" if value["align"] else ""]
             words += [f"packed({value['packed']})" if value["packed"] else ""]
             yield f"#[repr({', '.join(word for word in words if word)})]"

@@ -64,6 +64,7 @@ impl ErrorKind {
         Self::FrameworkMissing,
         Self::InvalidTensor,
         Self::InvalidArgument,
+        Self::BorrowConflict,
         Self::FrameworkFailed,
         Self::DeviceFailed,
         Self::Cancelled,
@@ -215,15 +216,16 @@ mod tests {
             ErrorKind::FrameworkMissing => 6,
             ErrorKind::InvalidTensor => 7,
             ErrorKind::InvalidArgument => 8,
-            ErrorKind::FrameworkFailed => 9,
-            ErrorKind::DeviceFailed => 10,
-            ErrorKind::Cancelled => 11,
-            ErrorKind::TimedOut => 12,
-            ErrorKind::InvalidFile => 13,
-            ErrorKind::Io => 14,
-            ErrorKind::TicketRejected => 15,
+            ErrorKind::BorrowConflict => 9,
+            ErrorKind::FrameworkFailed => 10,
+            ErrorKind::DeviceFailed => 11,
+            ErrorKind::Cancelled => 12,
+            ErrorKind::TimedOut => 13,
+            ErrorKind::InvalidFile => 14,
+            ErrorKind::Io => 15,
+            ErrorKind::TicketRejected => 16,
         };
-        assert!(ErrorKind::ALL.iter().map(index).eq(0..16));
+        assert!(ErrorKind::ALL.iter().map(index).eq(0..17));
     }
 
     #[test]
