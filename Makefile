@@ -86,9 +86,11 @@ setup: $(VENV)/.stamp-packages ## Make .venv with the frameworks and tools of th
 wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 	@ls $(WHEELS)/tensorferry-*.whl
 
+# cargo takes a package of a version that it has unpacked or compiled before for the same one, also in a dry run.
 .PHONY: package
 package: ## Package the crates as for a registry, and compile each from its package; publishes nothing
-	cargo publish $(CARGO_FLAGS) --workspace --dry-run
+	rm -rf target/packages $${CARGO_HOME:-$$HOME/.cargo}/registry/src/-*/tensorferry*
+	cargo publish $(CARGO_FLAGS) --workspace --all-features --dry-run --target-dir target/packages
 
 .PHONY: docs
 docs: $(VENV)/.stamp-wheel ## Build the documentation site into target/site
