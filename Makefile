@@ -284,7 +284,7 @@ lint-unsafe: $(VENV)/.stamp-uv
 
 .PHONY: lint-docs
 lint-docs: $(VENV)/.stamp-uv
-	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --quiet --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --quiet --workspace --all-features --no-deps --document-private-items
 
 .PHONY: lint-public-api
 lint-public-api: $(VENV)/.stamp-uv
