@@ -44,13 +44,16 @@ UV_FLAGS    := --quiet
 LOCKS       := requirements/test.lock requirements/tools.lock requirements/docs.lock
 
 # The crates whose tests need no Python: the sanitizers run these, and Miri the one that makes no system calls.
-PURE_CRATES := -p tensorferry-arrow -p tensorferry-core -p tensorferry-cuda -p tensorferry-files -p tensorferry-share
+PURE_CRATES := -p tensorferry -p tensorferry-arrow -p tensorferry-core -p tensorferry-cuda -p tensorferry-files -p tensorferry-share
 MIRI_CRATES := -p tensorferry-core
+
+# The crates with a stable interface, which public-api.txt of each lists.
+PUBLIC_CRATES := crates/tensorferry
 
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
 SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
            $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.h' -o -name '*.css' -o -name '*.js' -o -name py.typed \) \
-                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
+                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/tensorferry/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
            crates/cuda/src/kernels.ptx)
 
 # One interpreter for every build, so that cargo and maturin do not undo each other's work.
@@ -83,6 +86,12 @@ setup: $(VENV)/.stamp-packages ## Make .venv with the frameworks and tools of th
 wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 	@ls $(WHEELS)/tensorferry-*.whl
 
+# cargo takes a package of a version that it has unpacked or compiled before for the same one, also in a dry run.
+.PHONY: package
+package: ## Package the crates as for a registry, and compile each from its package; publishes nothing
+	rm -rf target/packages $${CARGO_HOME:-$$HOME/.cargo}/registry/src/-*/tensorferry*
+	cargo publish $(CARGO_FLAGS) --workspace --all-features --dry-run --target-dir target/packages
+
 .PHONY: docs
 docs: $(VENV)/.stamp-wheel ## Build the documentation site into target/site
 	$(VENV)/bin/python docs/build.py
@@ -95,6 +104,11 @@ test: setup test-rust test-python test-public test-browser ## Set up everything 
 .PHONY: test-rust
 test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
 	LD_LIBRARY_PATH=$(abspath $(DRIVER)) cargo test $(CARGO_FLAGS) --workspace --exclude tensorferry-python
+
+.PHONY: test-extensions
+test-extensions: ## Run the tests of what builds on the public functions and is not in the workspace
+	CARGO_TARGET_DIR=$(abspath target/adapters) cargo clippy $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml --all-targets -- -D warnings
+	CARGO_TARGET_DIR=$(abspath target/adapters) cargo test $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml
 
 .PHONY: test-python
 test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the installed wheel
@@ -245,7 +259,7 @@ target/kernels/kernels.ptx: FORCE
 ##### check
 
 .PHONY: lint
-lint: lint-structure lint-names lint-unsafe lint-rust lint-docs lint-dependencies lint-kernels lint-python lint-workflows lint-wheel ## Check format, names, import cycles, unsafe code, lints, documentation, licences, types, workflows, stubs, the stable ABI and the oldest C library
+lint: lint-structure lint-names lint-unsafe lint-rust lint-docs lint-public-api lint-dependencies lint-kernels lint-python lint-workflows lint-wheel ## Check format, names, import cycles, unsafe code, lints, documentation, the public API of the crates, licences, types, workflows, stubs, the stable ABI and the oldest C library
 
 .PHONY: lint-structure
 lint-structure: $(VENV)/.stamp-uv
@@ -260,7 +274,9 @@ lint-names: $(VENV)/.stamp-uv
 .PHONY: lint-rust
 lint-rust: $(VENV)/.stamp-uv
 	cargo fmt --all --check
+	cargo fmt --manifest-path adapters/Cargo.toml --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	cargo clippy $(CARGO_FLAGS) -p tensorferry --no-default-features -- -D warnings
 
 .PHONY: lint-unsafe
 lint-unsafe: $(VENV)/.stamp-uv
@@ -268,13 +284,17 @@ lint-unsafe: $(VENV)/.stamp-uv
 
 .PHONY: lint-docs
 lint-docs: $(VENV)/.stamp-uv
-	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --quiet --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --quiet --workspace --all-features --no-deps --document-private-items
+
+.PHONY: lint-public-api
+lint-public-api: $(VENV)/.stamp-uv
+	$(VENV)/bin/python lints/public_api.py $(PUBLIC_CRATES)
 
 .PHONY: lint-dependencies
 lint-dependencies: $(CARGO_DENY)
 	$(CARGO_DENY) $(CARGO_FLAGS) check --hide-inclusion-graph bans licenses sources
-	@cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null || \
-	    { echo "error: fuzz/Cargo.lock is out of date: run cargo metadata --manifest-path fuzz/Cargo.toml" >&2; exit 1; }
+	@for crate in adapters fuzz; do cargo metadata --locked --format-version 1 --manifest-path $$crate/Cargo.toml > /dev/null || \
+	    { echo "error: $$crate/Cargo.lock is out of date: run cargo metadata --manifest-path $$crate/Cargo.toml" >&2; exit 1; }; done
 
 .PHONY: lint-kernels
 lint-kernels:

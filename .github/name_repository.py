@@ -1,7 +1,8 @@
-"""Writes the address of the repository into README.md and pyproject.toml before a release is built.
+"""Writes the address of the repository into the metadata and README.md before a release is built.
 
-README and pyproject.toml name no host, so that a fork or a move changes nothing. PyPI shows README
-where relative links lead nowhere, so the wheel of a release has absolute ones:
+README, pyproject.toml and the manifests of the crates name no host, so that a fork or a move
+changes nothing. PyPI shows README where relative links lead nowhere, so the wheel of a release has
+absolute ones. crates.io makes the links in the READMEs of crates absolute by their manifests:
 
     python .github/name_repository.py https://example.org/owner/tensorferry v0.1.0
 """
@@ -40,8 +41,16 @@ def with_urls(text: str, repository: str, tag: str) -> str:
     return text.replace("[project.scripts]\n", f"[project.urls]\n{lines}\n[project.scripts]\n")
 
 
+def with_repository(text: str, repository: str) -> str:
+    """The manifest of a crate with the address of the repository, if the crate is published."""
+    if tomllib.loads(text)["package"].get("publish") is False:
+        return text
+    licence = "license.workspace = true\n"
+    return text.replace(licence, f'{licence}repository = "{repository}"\n', 1)
+
+
 def main() -> None:
-    """Changes the two files of a checkout."""
+    """Changes the files of a checkout."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("repository", help="the address of the repository")
     parser.add_argument("tag", help="the tag of the release, or the branch of a trial")
@@ -55,6 +64,8 @@ def main() -> None:
     project.write_text(with_urls(text, given.repository, given.tag))
     readme = given.root / "README.md"
     readme.write_text(absolute(readme.read_text(), given.repository, given.tag))
+    for manifest in sorted(given.root.glob("crates/*/Cargo.toml")):
+        manifest.write_text(with_repository(manifest.read_text(), given.repository))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 """Refuses two public types with one name.
 
 Rust types that are `pub` in the library crates have names of their own across the workspace. So
-have the public Python classes, those of the extension module included. A Python class may have the
-name of the Rust type that it wraps. Every crate may have its `Error` and `Result`.
+have the types of the facade crate, and the public Python classes, those of the extension module
+included. A type of the facade and a Python class may have the name of the type that they wrap.
+Every crate may have its `Error` and `Result`.
 
 usage: unique_types.py [ROOT]
 """
@@ -21,7 +22,8 @@ from rust_source import tokens_of
 
 TYPES = ("struct", "enum", "union", "trait", "type")
 COMMON = {"Error", "Result"}
-EXTENSION_CRATE = "python"
+# Crates that wrap types of the others for their users.
+FRONT_CRATES = {"python": "Python", "tensorferry": "facade"}
 
 
 def public_rust_types(text: str) -> Iterator[tuple[str, int]]:
@@ -48,9 +50,9 @@ def main() -> int:
     definitions: dict[tuple[str, str], list[str]] = defaultdict(list)
     for file in sorted(root.glob("crates/*/src/**/*.rs")):
         relative = file.relative_to(root)
-        language = "Python" if relative.parts[1] == EXTENSION_CRATE else "Rust"
+        group = FRONT_CRATES.get(relative.parts[1], "Rust")
         for name, line in public_rust_types(file.read_text(encoding="utf-8")):
-            definitions[language, name].append(f"{relative}:{line}")
+            definitions[group, name].append(f"{relative}:{line}")
     for file in sorted(root.glob("python/**/*.py")):
         if not any(part.startswith("_") for part in file.relative_to(root / "python").parts[:-1]):
             for name, line in public_python_classes(file.read_text(encoding="utf-8")):

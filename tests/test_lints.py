@@ -1,5 +1,6 @@
 """The project's own lints, run on crates and trees whose problems are known."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -176,6 +177,8 @@ def test_public_types_of_one_name_are_refused(tmp_path):
             "crates/core/src/own.rs": "pub(crate) enum Own {}",
             "crates/cuda/src/lib.rs": "pub unsafe trait Kind {}\npub enum Own {}\npub enum Error;",
             "crates/python/src/lib.rs": "pub struct Plan;\n",
+            "crates/tensorferry/src/lib.rs": "pub struct Plan;\npub struct View;\n",
+            "crates/tensorferry/src/view.rs": "pub struct View;\n",
             # not a program: input of a lint
             "python/package/plans.py": "class Kind:\n    pass\n",
             # not a program: input of a lint
@@ -183,9 +186,14 @@ def test_public_types_of_one_name_are_refused(tmp_path):
         },
     )
     kind = "public type `Kind` is also defined in crates/cuda/src/lib.rs:1"
+    view = "public type `View` is also defined in crates/tensorferry/src/view.rs:1"
     assert run_lint("unique_types.py", ".", folder=tmp_path) == (
         1,
-        [f"crates/core/src/lib.rs:2: {kind}", "1 names of public types are used more than once"],
+        [
+            f"crates/core/src/lib.rs:2: {kind}",
+            f"crates/tensorferry/src/lib.rs:2: {view}",
+            "2 names of public types are used more than once",
+        ],
     )
 
 
@@ -241,3 +249,144 @@ def test_programs_in_strings_are_refused(tmp_path):
         [f"tests/test_strings.py:{line}: {told}" for line in (5, 6, 12)]
         + ["3 programs in strings"],
     )
+
+
+# Edits of a crate and of the one whose enum it re-exports, with the lines that they remove and add.
+API_EDITS = [
+    (
+        "facade",
+        "pub fn shape(&self) -> &[usize]",
+        "pub fn shape(&self) -> &'static [usize]",
+        ["pub fn facade::Tensor::shape(self: &Self) -> &[usize]"],
+        ["pub fn facade::Tensor::shape(self: &Self) -> &'static [usize]"],
+    ),
+    (
+        "facade",
+        "    fn private(&self) {}\n",
+        "    pub fn private(&self) {}\n",
+        [],
+        ["pub fn facade::Tensor::private(self: &Self)"],
+    ),
+    (
+        "facade",
+        "pub unsafe fn from_raw",
+        "unsafe fn from_raw",
+        [
+            "pub unsafe fn facade::Tensor::from_raw<T: facade::Element>(data: *mut T, "
+            "kind: core::option::Option<facade::ErrorKind>) -> "
+            "core::result::Result<Self, facade::ErrorKind>"
+        ],
+        [],
+    ),
+    (
+        "facade",
+        "pub(crate) depth: usize",
+        "pub depth: usize",
+        ["pub field facade::Options::(private fields)"],
+        ["pub field facade::Options::depth: usize"],
+    ),
+    (
+        "facade",
+        "// SAFETY: the pointer is never read.\nunsafe impl Send for Tensor {}\n",
+        "impl Clone for Tensor {\n    fn clone(&self) -> Self {\n        Self(self.0)\n    }\n}\n",
+        ["impl core::marker::Send for facade::Tensor"],
+        [
+            "impl !core::marker::Send for facade::Tensor",
+            "impl core::clone::Clone for facade::Tensor",
+        ],
+    ),
+    (
+        "facade",
+        "type Wide = u16",
+        "type Wide = u32",
+        ["impl facade::Element for u8 { type Wide = u16 }"],
+        ["impl facade::Element for u8 { type Wide = u32 }"],
+    ),
+    (
+        "facade",
+        "fn widen(self) -> u16",
+        "fn widen(self) -> u32",
+        [],
+        [],
+    ),
+    (
+        "facade",
+        "options: &Options<'_>) -> usize {",
+        "options: &mut Options<'_>) -> usize {",
+        [
+            "pub fn facade::extra(read: impl core::ops::function::Fn(&[u8]) -> usize, "
+            "options: &facade::Options<'_>) -> usize"
+        ],
+        [
+            "pub fn facade::extra(read: impl core::ops::function::Fn(&[u8]) -> usize, "
+            "options: &mut facade::Options<'_>) -> usize"
+        ],
+    ),
+    (
+        "facade",
+        "pub use std::collections::BTreeMap;",
+        "pub use std::collections::BTreeSet;",
+        ["pub use facade::BTreeMap = std::collections::BTreeMap"],
+        ["pub use facade::BTreeSet = std::collections::BTreeSet"],
+    ),
+    (
+        "lower",
+        "    Second(u8),\n",
+        "    Second(u16),\n    Third,\n",
+        ["pub field facade::ErrorKind::Second::0: u8"],
+        ["pub field facade::ErrorKind::Second::0: u16", "pub variant facade::ErrorKind::Third"],
+    ),
+    (
+        "lower",
+        "#[non_exhaustive]\n",
+        "",
+        ["#[non_exhaustive] #[repr(u8)] pub enum facade::ErrorKind"],
+        ["#[repr(u8)] pub enum facade::ErrorKind"],
+    ),
+]
+API_SOURCES = {"facade": "facade/src/lib.rs", "lower": "lower/src/kinds.rs"}
+
+
+def test_changes_of_the_public_api_are_listed(tmp_path, monkeypatch):
+    crates = tmp_path / "crates"
+    shutil.copytree(FIXTURES / "public_api", crates)
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path / "target"))
+    assert run_lint("public_api.py", "facade", folder=crates) == (0, [])
+    removed, added = set(), set()
+    for crate, old, new, fewer, more in API_EDITS:
+        source = crates / API_SOURCES[crate]
+        text = source.read_text()
+        assert text.count(old) == 1, old
+        source.write_text(text.replace(old, new))
+        removed |= set(fewer)
+        added |= set(more)
+    listing = "facade/public-api.txt"
+    expected = [f"{listing}: removed: {line}" for line in sorted(removed)]
+    expected += [f"{listing}: added: {line}" for line in sorted(added)]
+    status, lines = run_lint("public_api.py", "facade", folder=crates)
+    assert (status, lines[:-1]) == (1, expected)
+    assert lines[-1].startswith(f"{len(expected)} lines differ: undo the change")
+    assert "lints/public_api.py --update facade" in lines[-1]
+    assert run_lint("public_api.py", "--update", "facade", folder=crates) == (0, [])
+    assert run_lint("public_api.py", "facade", folder=crates) == (0, [])
+
+
+def test_a_private_change_leaves_the_public_api(tmp_path, monkeypatch):
+    crates = tmp_path / "crates"
+    shutil.copytree(FIXTURES / "public_api", crates)
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path / "target"))
+    source = crates / API_SOURCES["facade"]
+    text = source.read_text()
+    for old, new in [
+        ("fn private(", "fn moved("),
+        ("fn hidden(", "fn concealed("),
+        ("&[]", "&[1]"),
+    ]:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    source.write_text(
+        text.replace("private::", "internal::").replace("mod private", "mod internal")
+    )
+    listed = (crates / "facade" / "public-api.txt").read_text()
+    (crates / "facade" / "public-api.txt").write_text(listed.replace("private::", "internal::"))
+    assert run_lint("public_api.py", "facade", folder=crates) == (0, [])

@@ -27,23 +27,32 @@ def commands() -> dict[str, hints.Command]:
     return {name: hints.Command(one.prog, one.options) for name, one in choices.choices.items()}
 
 
+def without_escapes(literal: str) -> str:
+    """The text of a Rust string literal."""
+    return re.sub(r"\\\n\s*", "", literal).replace('\\"', '"')
+
+
 def advice_of_crates() -> dict[str, str]:
     """The advice of the library by key."""
     keys, texts = {}, {}
+    # Advice that is the same in every front end stands beside the key.
+    defined = re.compile(r'(\w+) = "([a-z_.0-9]+)"(?:\s*=>\s*"((?:[^"\\]|\\.|\\\n)*)")?;')
     for path in (
         *ROOT.glob("crates/*/src/hints.rs"),
         ROOT / "crates/python/src/errors/hints/keys.rs",
     ):
         crate = path.parts[path.parts.index("crates") + 1]
-        for name, key in re.findall(r'(\w+) = "([a-z_.0-9]+)";', path.read_text()):
+        for name, key, text in defined.findall(path.read_text()):
             keys[crate, name] = key
+            if text:
+                texts[key] = without_escapes(text)
     row = re.compile(r'\(\s*(?:hints|keys)::(\w+),\s*(?:"((?:[^"\\]|\\.|\\\n)*)"|ALLOW_COPY)')
     for path in ROOT.glob("crates/python/src/errors/hints/*.rs"):
-        if path.stem in ("keys", "advice_table"):
+        if path.stem == "keys":
             continue
         for name, text in row.findall(path.read_text()):
-            plain = re.sub(r"\\\n\s*", "", text).replace('\\"', '"')
-            texts[keys[path.stem, name]] = plain or "leave out copy=False to allow the copy"
+            advice = without_escapes(text) or "leave out copy=False to allow the copy"
+            texts[keys[path.stem, name]] = advice
     assert texts.keys() == set(keys.values())
     return texts
 

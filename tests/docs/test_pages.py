@@ -63,14 +63,17 @@ def test_pages_import_frameworks_in_an_order_that_works():
 
 
 def test_blocks_are_of_a_kind_that_somebody_runs():
-    """python, py and python3 are executed, sh is checked below, and text is what is shown. The
-    tests of the crates compile rust, and tests/extensions the others."""
+    """python, py and python3 are executed, sh is checked below, and text and toml are shown. The
+    Rust tests of the crate that includes a page run rust, and tests/extensions the others."""
     known = {"", "python", "py", "python3", "sh", "text", "rust", "toml"}
+    rust = [file.read_text() for file in ROOT.glob("crates/*/src/**/*.rs")]
     for page in PAGES:
         extension = page.stem.startswith("extensions-")
         assert kinds(page) <= known | ({"c", "cpp", "cython", "pycon"} if extension else set()), (
             page
         )
+        included = f'include_str!("../../../{page.relative_to(ROOT)}")'
+        assert "rust" not in kinds(page) or any(included in text for text in rust), page
     assert len(pages_with_code()) >= 20
 
 

@@ -55,7 +55,9 @@ def test_links_lead_to_files():
 
 
 def test_a_release_has_absolute_links_and_addresses(tmp_path, monkeypatch):
-    for name in ("README.md", "pyproject.toml"):
+    manifests = [str(path.relative_to(ROOT)) for path in ROOT.glob("crates/*/Cargo.toml")]
+    for name in ("README.md", "pyproject.toml", *manifests):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     program = str(ROOT / ".github" / "name_repository.py")
@@ -77,6 +79,22 @@ def test_a_release_has_absolute_links_and_addresses(tmp_path, monkeypatch):
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
     assert project["urls"]["Repository"] == host
     assert project["scripts"]
+    unpublished = []
+    for name in manifests:
+        package = tomllib.loads((tmp_path / name).read_text())["package"]
+        if "publish" in package:
+            unpublished.append(package["name"])
+        assert package.get("repository") == (None if "publish" in package else host), name
+    assert sorted(unpublished) == ["tensorferry-python", "tensorferry-testdriver"]
+
+
+@pytest.mark.parametrize(
+    "readme", sorted(ROOT.glob("crates/*/README.md")), ids=lambda x: x.parent.name
+)
+def test_links_of_the_crates_lead_to_files(readme):
+    links = re.findall(r"\]\((?![a-z]+:|#)([^)#]+)", readme.read_text())
+    for link in links:
+        assert (readme.parent / link).is_file(), link
 
 
 # What it claims.

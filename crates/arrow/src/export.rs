@@ -31,10 +31,6 @@ pub struct ColumnExport<O> {
     validity: Option<Tensor<Arc<O>>>,
 }
 
-// SAFETY: a shared reference reads the description of the tensor, and clones its owner, which is `Sync` by the bound. No method
-// dereferences the data pointer.
-unsafe impl<O: Send + Sync> Sync for ColumnExport<O> {}
-
 /// How the elements of a type are stored.
 #[derive(Clone, Copy, Debug)]
 struct Storage {

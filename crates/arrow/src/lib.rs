@@ -19,6 +19,8 @@
 //! - `gather`: the chunks of a column in one tensor;
 //! - `export`: tensors as columns and tables;
 //! - `stream`: arrays that a producer delivers one by one.
+//!
+//! The interface of this crate changes with any version. Programs use the crate `tensorferry`, whose interface is stable.
 
 pub mod abi;
 mod array;

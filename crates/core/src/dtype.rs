@@ -9,6 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the variants are the names of the types themselves")]
+#[non_exhaustive]
 pub enum DType {
     Bool,
     Int4,
@@ -42,6 +43,7 @@ pub enum DType {
 
 /// The kind of number of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum DTypeKind {
     /// True or false.
     Bool,

@@ -1,10 +1,10 @@
 //! Errors: a kind, a fact in one line, and a hint.
 //!
 //! The kind selects the exception class in Python. The fact names the argument or file and its numbers. The crates below the
-//! front ends know neither Python's arguments nor the options of the command line, so they attach a [`HintKey`], and each
-//! front end turns the key into advice in its own terms.
+//! front ends know neither Python's arguments nor the options of the command line, so they attach a [`HintKey`]. Advice that
+//! depends on neither is part of the key; each front end has a table with the rest in its own terms.
 
-pub use crate::hint_key::HintKey;
+pub use crate::hint_key::{Advice, HintKey, covers};
 use crate::hints;
 use std::borrow::Cow;
 use std::fmt;
@@ -14,6 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The class of an error. Each kind becomes one exception class in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The object is not a tensor, or its values are not in memory that can be addressed.
     NotATensor,
@@ -51,6 +52,29 @@ pub enum ErrorKind {
     TicketRejected,
 }
 
+impl ErrorKind {
+    /// All kinds, for tables that must have a row for each.
+    pub const ALL: &[Self] = &[
+        Self::NotATensor,
+        Self::UnsupportedDType,
+        Self::UnsupportedDevice,
+        Self::UnsupportedLayout,
+        Self::CopyRequired,
+        Self::OutOfMemory,
+        Self::FrameworkMissing,
+        Self::InvalidTensor,
+        Self::InvalidArgument,
+        Self::BorrowConflict,
+        Self::FrameworkFailed,
+        Self::DeviceFailed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::InvalidFile,
+        Self::Io,
+        Self::TicketRejected,
+    ];
+}
+
 /// A fact and an optional hint. One pointer wide, because every `Result` has room for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<ErrorDetails>);
@@ -62,6 +86,23 @@ pub enum Hint {
     Key(HintKey, Option<String>),
     /// Advice in the words of a front end.
     Text(Cow<'static, str>),
+}
+
+impl Hint {
+    /// The advice, with the words of a front end for keys that do not have their own; `None` if it has none for the key.
+    pub fn advice<'a>(&'a self, tables: &[&'static [Advice]]) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Text(text) => Some(Cow::Borrowed(text)),
+            Self::Key(key, value) => {
+                let worded = || tables.iter().copied().flatten().find(|(known, _)| known == key);
+                let text = key.advice().or_else(|| worded().map(|(_, text)| *text))?;
+                Some(match value {
+                    None => Cow::Borrowed(text),
+                    Some(value) => Cow::Owned(text.replace("{}", value)),
+                })
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,10 +204,46 @@ mod tests {
     use super::*;
 
     #[test]
+    fn all_kinds_are_listed() {
+        // A new kind does not compile here. It belongs in the list too.
+        let index = |kind: &ErrorKind| match kind {
+            ErrorKind::NotATensor => 0,
+            ErrorKind::UnsupportedDType => 1,
+            ErrorKind::UnsupportedDevice => 2,
+            ErrorKind::UnsupportedLayout => 3,
+            ErrorKind::CopyRequired => 4,
+            ErrorKind::OutOfMemory => 5,
+            ErrorKind::FrameworkMissing => 6,
+            ErrorKind::InvalidTensor => 7,
+            ErrorKind::InvalidArgument => 8,
+            ErrorKind::BorrowConflict => 9,
+            ErrorKind::FrameworkFailed => 10,
+            ErrorKind::DeviceFailed => 11,
+            ErrorKind::Cancelled => 12,
+            ErrorKind::TimedOut => 13,
+            ErrorKind::InvalidFile => 14,
+            ErrorKind::Io => 15,
+            ErrorKind::TicketRejected => 16,
+        };
+        assert!(ErrorKind::ALL.iter().map(index).eq(0..17));
+    }
+
+    #[test]
     fn advice_is_on_its_own_line() {
         let error =
             Error::new(ErrorKind::CopyRequired, "the source is strided").with_advice("pass copy=None");
         assert_eq!(error.to_string(), "the source is strided\nhint: pass copy=None");
+    }
+
+    #[test]
+    fn advice_of_keys() {
+        let table: &'static [Advice] = &[(hints::CHOOSE_SPARSE_FORMAT, "pass one of {}")];
+        let advice = |key, value: Option<&str>| {
+            Hint::Key(key, value.map(str::to_owned)).advice(&[table]).map(Cow::into_owned)
+        };
+        assert_eq!(advice(hints::CHOOSE_SPARSE_FORMAT, Some("csr")).unwrap(), "pass one of csr");
+        assert_eq!(advice(hints::CONVERT_SLICES, None).as_deref(), hints::CONVERT_SLICES.advice());
+        assert_eq!(advice(hints::OMIT_COPY, None), None);
     }
 
     #[test]

@@ -1,32 +1,37 @@
-//! The hint keys of this crate. Each front end words the advice for them in its own terms.
+//! The hint keys of this crate, with the advice that is the same in every front end.
 
 crate::hint_keys! {
     /// Memory ran out: use less of it.
-    FREE_MEMORY = "core.free_memory";
+    FREE_MEMORY = "core.free_memory" => "free something first, or convert a slice at a time";
     /// Memory for bookkeeping ran out: convert fewer tensors at a time.
-    CONVERT_FEWER_TENSORS = "core.convert_fewer_tensors";
+    CONVERT_FEWER_TENSORS = "core.convert_fewer_tensors"
+        => "free something first, or convert fewer tensors at a time";
     /// The copy cannot be addressed: convert slices.
-    CONVERT_SLICES = "core.convert_slices";
+    CONVERT_SLICES = "core.convert_slices" => "convert a slice at a time";
     /// The copy exceeds the budget: raise it, or convert slices.
-    RAISE_BUDGET = "core.raise_budget";
+    RAISE_BUDGET = "core.raise_budget" => "raise the budget, or convert a slice at a time";
 
     /// A tensor from another library violates its own contract.
-    REPORT_INVALID_TENSOR = "core.report_invalid_tensor";
+    REPORT_INVALID_TENSOR = "core.report_invalid_tensor"
+        => "pass a plain copy of the tensor, and report this to the library that made it";
     /// The tensor has no values in memory: materialise it.
-    MATERIALISE = "core.materialise";
+    MATERIALISE = "core.materialise"
+        => "materialise it first: fake, meta and wrapper tensors have a shape but no values";
     /// The framework exports another major version of DLPack; the value is the version that is supported.
-    UPDATE_DLPACK = "core.update_dlpack";
+    UPDATE_DLPACK = "core.update_dlpack" => "use a version of the framework that supports DLPack {}";
     /// The element type is unsupported: view the tensor as bytes.
-    VIEW_AS_BYTES = "core.view_as_bytes";
+    VIEW_AS_BYTES = "core.view_as_bytes" => "view the tensor as uint8 first";
     /// The element type is unsupported: cast it, or view the tensor as bytes.
-    CAST_OR_VIEW_AS_BYTES = "core.cast_or_view_as_bytes";
+    CAST_OR_VIEW_AS_BYTES = "core.cast_or_view_as_bytes"
+        => "cast it to a common type, or view it as uint8, first";
     /// The elements are packed: unpack them, or view the tensor as bytes.
-    UNPACK_OR_VIEW_AS_BYTES = "core.unpack_or_view_as_bytes";
+    UNPACK_OR_VIEW_AS_BYTES = "core.unpack_or_view_as_bytes"
+        => "unpack to one element per byte, or view the tensor as uint8, first";
 
     /// The device of the source cannot be read: move it to the CPU.
-    MOVE_TO_CPU = "core.move_to_cpu";
+    MOVE_TO_CPU = "core.move_to_cpu" => "move it to the CPU with its own framework first";
     /// The target supports fewer dimensions.
-    REDUCE_DIMENSIONS = "core.reduce_dimensions";
+    REDUCE_DIMENSIONS = "core.reduce_dimensions" => "reshape it to fewer dimensions first";
     /// The target supports the type only on the CPU.
     USE_CPU_OR_VIEW_AS_BYTES = "core.use_cpu_or_view_as_bytes";
     /// The target has no 64-bit types at present; the value is the default type.
@@ -100,7 +105,8 @@ crate::hint_keys! {
     /// The elements of a batch cannot be sorted or summed.
     SORT_BATCH_AT_SOURCE = "core.sort_batch_at_source";
     /// The index types of the target are too narrow.
-    USE_PART_OR_OTHER_FRAMEWORK = "core.use_part_or_other_framework";
+    USE_PART_OR_OTHER_FRAMEWORK = "core.use_part_or_other_framework"
+        => "convert a part of it, or choose another framework";
     /// The index types of the target are too narrow while its 64-bit types are off.
     USE_PART_OR_ENABLE_64_BIT = "core.use_part_or_enable_64_bit";
 }

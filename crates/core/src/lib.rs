@@ -19,6 +19,8 @@
 //! - [`sparse`]: validation and conversion of the arrays of sparse tensors;
 //! - [`throughput`]: measured speeds, for the estimates in plans;
 //! - [`drop_queue`]: deferred drops on another thread.
+//!
+//! The interface of this crate changes with any version. Programs use the crate `tensorferry`, whose interface is stable.
 
 pub mod aligned;
 pub mod borrow_table;
@@ -51,3 +53,8 @@ pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use layout::Layout;
 pub use tensor::{Access, ByteOrder, Tensor};
+
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

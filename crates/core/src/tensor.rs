@@ -47,6 +47,8 @@ pub struct Tensor<O> {
 // SAFETY: no method of `Tensor` dereferences `data`, so the pointer moves between threads as a number. The owner is `Send` by
 // the bound, and the other fields are plain numbers.
 unsafe impl<O: Send> Send for Tensor<O> {}
+// SAFETY: a shared reference gives the address of the memory, and no access to it. The owner is `Sync` by the bound.
+unsafe impl<O: Sync> Sync for Tensor<O> {}
 
 impl<O> Tensor<O> {
     /// A tensor over memory that `owner` keeps alive.
@@ -162,6 +164,23 @@ impl<O> Tensor<O> {
         }
     }
 
+    /// The same memory under another owner.
+    ///
+    /// # Safety
+    /// The new owner keeps the memory alive as the first one does.
+    pub unsafe fn with_owner<P>(&self, owner: P) -> Tensor<P> {
+        let Self { data, dtype, ref layout, device, order, access, .. } = *self;
+        Tensor { data, dtype, layout: layout.clone(), device, order, access, owner }
+    }
+
+    /// The owner, which the caller may change.
+    ///
+    /// # Safety
+    /// The owner keeps the memory alive after the change as before.
+    pub unsafe fn owner_mut(&mut self) -> &mut O {
+        &mut self.owner
+    }
+
     /// Makes the tensor read-only.
     #[inline]
     pub fn set_read_only(&mut self) {
@@ -266,6 +285,26 @@ impl<O> Tensor<O> {
         Ok(self)
     }
 
+    /// The dimensions in another order: dimension `i` of the result is dimension `axes[i]` of the tensor.
+    ///
+    /// # Errors
+    /// When `axes` does not name each dimension once.
+    pub fn permuted(mut self, axes: &[usize]) -> Result<Self> {
+        let mut named: SmallVec<[usize; 8]> = axes.iter().copied().collect();
+        named.sort_unstable();
+        if !named.iter().copied().eq(0..self.layout.rank()) {
+            return Err(Error::invalid_tensor(format!(
+                "the axes {axes:?} are not an order of {} dimensions",
+                self.layout.rank()
+            )));
+        }
+        let ordered =
+            |numbers: &[i64]| -> SmallVec<[i64; 4]> { axes.iter().map(|&axis| numbers[axis]).collect() };
+        let (shape, strides) = (ordered(self.layout.shape()), ordered(self.layout.strides()));
+        self.layout = Layout::strided(self.layout.item(), &shape, &strides)?;
+        Ok(self)
+    }
+
     /// A dense tensor under another shape with as many elements.
     ///
     /// # Errors
@@ -335,6 +374,11 @@ mod tests {
         assert!(made().narrow(1, usize::MAX, 1).is_err() && made().narrow(1, 1, usize::MAX).is_err());
         // Nothing is left, also at the end: the address stays.
         assert_eq!(made().narrow(0, 2, 0).unwrap().data(), start);
+        let transposed = made().permuted(&[1, 0]).unwrap();
+        assert_eq!((transposed.layout().shape(), transposed.layout().strides()), (&[3, 2][..], &[4, 12][..]));
+        for invalid in [&[0][..], &[0, 0], &[0, 2], &[0, 1, 2]] {
+            assert!(made().permuted(invalid).is_err(), "{invalid:?}");
+        }
         assert_eq!(made().reshaped(&[6]).unwrap().layout().shape(), [6]);
         assert!(made().reshaped(&[5]).is_err());
         assert!(made().select(1, 0).unwrap().reshaped(&[2, 1]).is_err());

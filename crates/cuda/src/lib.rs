@@ -8,6 +8,8 @@
 //!    host ([`Gpu::download`], [`Gpu::upload`]), and memory that several processes use ([`ipc`]).
 //!
 //! All work happens in primary contexts, which the frameworks use too. A context is current only during a call.
+//!
+//! The interface of this crate changes with any version. Programs use the crate `tensorferry`, whose interface is stable.
 
 mod abi;
 mod convert;

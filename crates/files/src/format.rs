@@ -5,6 +5,7 @@ use std::path::Path;
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FileFormat {
     /// One NumPy array.
     Npy,
@@ -22,7 +23,7 @@ pub enum FileFormat {
 
 impl FileFormat {
     /// Every format.
-    pub const ALL: [FileFormat; 6] = [
+    pub const ALL: &[FileFormat] = &[
         FileFormat::Npy,
         FileFormat::Npz,
         FileFormat::Safetensors,
@@ -45,7 +46,7 @@ impl FileFormat {
 
     /// The format with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == name)
+        Self::ALL.iter().copied().find(|format| format.name() == name)
     }
 
     /// The format that belongs to the extension of a file name.
@@ -80,7 +81,7 @@ mod tests {
 
     #[test]
     fn every_name_reads_back() {
-        for format in FileFormat::ALL {
+        for &format in FileFormat::ALL {
             assert_eq!(FileFormat::from_name(format.name()), Some(format));
         }
     }

@@ -9,6 +9,8 @@
 //! - `formats` parses and writes the headers of each format, and detects the format of a file.
 //! - `reading` opens files and gives access to the bytes of their tensors.
 //! - `writing` creates files.
+//!
+//! The interface of this crate changes with any version. Programs use the crate `tensorferry`, whose interface is stable.
 
 mod entry;
 mod errors;
@@ -30,3 +32,8 @@ pub use reading::tensor_file::TensorFile;
 pub use reading::tensor_reader::TensorReader;
 pub use spec::{MAX_DIMENSIONS, TensorSpec};
 pub use writing::file_writer::FileWriter;
+
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -22,29 +22,15 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| Settings {
         threads: core_count(),
-        ring: ring_options_of(None, None),
+        ring: RingOptions::with_defaults(core_count(), None, None),
         disabled_fast_paths: Disabled::NONE,
     })
 }
 
-/// Threads and chunk size of transfers between a GPU and the host, from `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`.
-///
-/// The defaults are three quarters of the cores (all of them up to four cores, at most sixteen threads), including the
-/// calling thread, and chunks of 1.5 MiB.
+/// Threads and chunk size of transfers between a GPU and the host, from `TENSORFERRY_THREADS` and `TENSORFERRY_CHUNK`, with
+/// the defaults of [`RingOptions::with_defaults`].
 pub(crate) fn ring_options() -> RingOptions {
     settings().ring
-}
-
-fn ring_options_of(threads: Option<NonZero<usize>>, chunk: Option<usize>) -> RingOptions {
-    /// More threads did not raise the throughput in measurements, and each one has staging buffers.
-    const MAX_TRANSFER_THREADS: usize = 16;
-    /// With smaller chunks the threads wait for slots; larger ones take longer to pin. Measured with 256 MiB on an H200 and
-    /// chunks of 1, 1.5 and 2 MiB: the first download took 16, 13.6 and 13 to 24 ms, later ones 12.5, 10 and 11 ms.
-    const DEFAULT_CHUNK_BYTES: usize = 3 << 19;
-    let default_threads = |cores: usize| if cores <= 4 { cores } else { cores * 3 / 4 };
-    let threads =
-        threads.map_or_else(|| default_threads(core_count()), NonZero::get).min(MAX_TRANSFER_THREADS);
-    RingOptions { threads, chunk: chunk.unwrap_or(DEFAULT_CHUNK_BYTES), saves_memory: false, batched: false }
 }
 
 /// The largest number of threads of one host copy: `TENSORFERRY_THREADS`, or one per core available to the process.
@@ -83,7 +69,7 @@ pub(crate) fn read(py: Python<'_>) -> PyResult<()> {
             pool::parse_bytes(text).filter(|bytes| (64 << 10..=1 << 30).contains(bytes))
         })?;
     SETTINGS.get_or_init(|| Settings {
-        ring: ring_options_of(threads, chunk),
+        ring: RingOptions::with_defaults(core_count(), threads, chunk),
         threads: threads.map_or_else(core_count, NonZero::get),
         disabled_fast_paths,
     });

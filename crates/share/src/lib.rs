@@ -17,6 +17,8 @@
 //! | `consumer` | attaching a ticket |
 //! | `stream_order` | publishing and attaching in the order of GPU work |
 //! | `fork_handlers` | what happens to all of this at a fork |
+//!
+//! The interface of this crate changes with any version. Programs use the crate `tensorferry`, whose interface is stable.
 
 mod base64;
 mod consumer;
@@ -48,5 +50,5 @@ pub use producer::publication::Publication;
 pub use producer::publish_options::{PublishOptions, PublishedTensor};
 pub use producer::server_thread::shut_down;
 pub use protocol::TreeStructure;
-pub use stream_order::{publish, publish_after};
+pub use stream_order::{publish, publish_after, publish_with_owner};
 pub use ticket::Ticket;

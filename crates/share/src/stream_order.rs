@@ -5,6 +5,8 @@
 use crate::consumer::ready_state::ReadyState;
 use crate::producer::publication::{Publication, publish_recorded};
 use crate::producer::publish_options::{PublishOptions, PublishedTensor};
+use std::any::Any;
+use std::sync::Arc;
 use tensorferry_core::Result;
 use tensorferry_cuda::ipc::ReadyEvent;
 use tensorferry_cuda::{Gpu, SyncPoint};
@@ -26,7 +28,21 @@ pub fn publish(
     structure: &[u8],
     options: &PublishOptions,
 ) -> Result<Publication> {
-    publish_recorded(tensors, structure, options, |gpu| ReadyEvent::after(gpu, &[SyncPoint::AllStreams]))
+    publish_recorded(tensors, structure, options, None, record_all_streams)
+}
+
+/// As [`publish`]. `owner` is dropped, on any thread, when the ticket is invalid and no consumer has a lease: a producer that
+/// must not write the memory until then learns of it.
+///
+/// # Errors
+/// As [`publish`].
+pub fn publish_with_owner(
+    tensors: &[PublishedTensor],
+    structure: &[u8],
+    options: &PublishOptions,
+    owner: Box<dyn Any + Send + Sync>,
+) -> Result<Publication> {
+    publish_recorded(tensors, structure, options, Some(owner), record_all_streams)
 }
 
 /// As [`publish`], but consumers wait only for the work that is queued at these sync points until now.
@@ -39,11 +55,15 @@ pub fn publish_after(
     options: &PublishOptions,
     ready_after: &[(&'static Gpu, SyncPoint)],
 ) -> Result<Publication> {
-    publish_recorded(tensors, structure, options, |gpu| {
+    publish_recorded(tensors, structure, options, None, |gpu| {
         let sync_points = ready_after.iter().filter(|(other, _)| std::ptr::eq(*other, gpu));
         let sync_points: Vec<SyncPoint> = sync_points.map(|(_, sync_point)| *sync_point).collect();
         ReadyEvent::after(gpu, &sync_points)
     })
+}
+
+fn record_all_streams(gpu: &'static Gpu) -> Result<Option<Arc<ReadyEvent>>> {
+    ReadyEvent::after(gpu, &[SyncPoint::AllStreams])
 }
 
 impl ReadyState {

@@ -176,6 +176,11 @@ def leases() -> int | None:
     return count
 
 
+def has_no_leases_soon() -> bool:
+    """Whether the leases of the ticket that was published end."""
+    return soon(lambda: kept["ticket"].leases == 0)
+
+
 def socket_path() -> str:
     """The socket of the ticket that was published."""
     return bytes(kept["ticket"])[46:].decode()

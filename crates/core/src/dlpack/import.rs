@@ -79,6 +79,8 @@ impl ManagedOwner {
 // SAFETY: the value owns its struct alone (the contracts of `legacy` and `versioned`). Its only access is the call of the
 // deleter, which DLPack requires to be callable from any thread.
 unsafe impl Send for ManagedOwner {}
+// SAFETY: a shared reference gives no access to the struct: only the drop reads it.
+unsafe impl Sync for ManagedOwner {}
 
 impl Drop for ManagedOwner {
     fn drop(&mut self) {

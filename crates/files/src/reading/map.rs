@@ -16,6 +16,7 @@ use tensorferry_core::{Access, Result};
 
 /// The access that a map allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MapMode {
     /// Reads only. A write kills the process.
     ReadOnly,

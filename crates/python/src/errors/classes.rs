@@ -129,8 +129,35 @@ fn builtin_bases(py: Python<'_>, kind: ErrorKind) -> Vec<Bound<'_, PyType>> {
         ErrorKind::FrameworkFailed | ErrorKind::DeviceFailed => vec![py.get_type::<PyRuntimeError>()],
         // Other functions create their classes.
         ErrorKind::Cancelled | ErrorKind::Io => Vec::new(),
+        // `has_class_for_each_kind` is checked at compile time.
+        _ => Vec::new(),
     }
 }
+
+/// Whether each kind has a class, here or in the functions that create the other two.
+const fn has_class_for_each_kind() -> bool {
+    let mut kind = 0;
+    while kind < ErrorKind::ALL.len() {
+        let wanted = ErrorKind::ALL[kind];
+        let mut is_found = matches!(wanted, ErrorKind::Cancelled | ErrorKind::Io);
+        let mut class = 0;
+        while class < CLASSES.len() {
+            let mut index = 0;
+            while index < CLASSES[class].kinds.len() {
+                is_found |= CLASSES[class].kinds[index] as usize == wanted as usize;
+                index += 1;
+            }
+            class += 1;
+        }
+        if !is_found {
+            return false;
+        }
+        kind += 1;
+    }
+    true
+}
+
+const _: () = assert!(has_class_for_each_kind());
 
 /// The class for an error number of the operating system. Its bases are `FerryError` and the class that Python raises for that
 /// number, such as `FileNotFoundError`, whose name it has.

@@ -1,6 +1,5 @@
 //! Advice for Python users, by the hint keys of the crates below.
 
-mod advice_table;
 mod arrow;
 mod core;
 mod cuda;
@@ -9,9 +8,8 @@ pub(crate) mod keys;
 mod python;
 mod share;
 
-use advice_table::{Advice, covers};
 use std::borrow::Cow;
-use tensorferry_core::error::{Error, Hint};
+use tensorferry_core::error::{Advice, Error, Hint, covers};
 
 // A key without advice, or with two, does not compile.
 const _: () = assert!(covers(&[core::ADVICE, core::COPY_ADVICE], tensorferry_core::hints::ALL));
@@ -40,19 +38,13 @@ pub(crate) fn advice(error: &Error) -> Option<Cow<'_, str>> {
 
 /// The advice of a hint on its own, as plans show it.
 pub(crate) fn advice_of_hint(hint: &Hint) -> Option<Cow<'_, str>> {
-    match hint {
-        Hint::Text(text) => Some(Cow::Borrowed(text)),
-        Hint::Key(key, value) => {
-            let (_, text) = tables().find(|(known, _)| known == key)?;
-            Some(match value {
-                None => Cow::Borrowed(text),
-                Some(value) => Cow::Owned(text.replace("{}", value)),
-            })
-        }
-    }
-}
-
-fn tables() -> impl Iterator<Item = &'static Advice> {
-    let crates = [core::ADVICE, core::COPY_ADVICE, arrow::ADVICE, cuda::ADVICE, files::ADVICE, share::ADVICE];
-    crates.into_iter().chain([python::ADVICE]).flatten()
+    hint.advice(&[
+        core::ADVICE,
+        core::COPY_ADVICE,
+        arrow::ADVICE,
+        cuda::ADVICE,
+        files::ADVICE,
+        share::ADVICE,
+        python::ADVICE,
+    ])
 }

@@ -12,6 +12,7 @@ use crate::memory::shared_memory::SharedMemory;
 use crate::protocol::{Delivery, Reply, TensorDescription};
 use crate::system;
 use crate::ticket::Ticket;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +72,8 @@ impl Drop for Publication {
     }
 }
 
-/// Publishes tensors. `record` records the event on a GPU for which consumers must wait, if there is one.
+/// Publishes tensors. `owner` is dropped when no consumer can have the memory any more. `record` records the event on a GPU
+/// for which consumers must wait, if there is one.
 ///
 /// # Errors
 /// As [`crate::publish`], and those of `record`.
@@ -79,6 +81,7 @@ pub(crate) fn publish_recorded(
     tensors: &[PublishedTensor],
     structure: &[u8],
     options: &PublishOptions,
+    owner: Option<Box<dyn Any + Send + Sync>>,
     record: impl FnMut(&'static Gpu) -> Result<Option<Arc<ReadyEvent>>>,
 ) -> Result<Publication> {
     let (mut memories, mut owners): (Vec<SharedMemory>, Vec<SharedMemory>) = (Vec::new(), Vec::new());
@@ -123,6 +126,7 @@ pub(crate) fn publish_recorded(
         memories,
         access: options.access,
         _owners: owners,
+        owner,
         _events: events,
         once: options.once,
         expires_at,

@@ -2,6 +2,7 @@
 
 use crate::lease::Lease;
 use crate::memory::shared_memory::SharedMemory;
+use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ pub(crate) struct Published {
     pub(super) access: Access,
     /// Further owners of the same memories.
     pub(super) _owners: Vec<SharedMemory>,
+    /// What the producer keeps while consumers may use the memories.
+    pub(super) owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) _events: Vec<Arc<ReadyEvent>>,
     pub(super) _leases: Vec<Arc<Lease>>,
     pub(super) once: bool,
@@ -87,8 +90,9 @@ impl Published {
         self.memories.iter().any(|memory| match memory {
             SharedMemory::Gpu(_) => true,
             SharedMemory::Host(arena) => {
-                let is_last_owner = Arc::strong_count(self) == 1 && Arc::strong_count(arena) == 1;
-                arena.bytes() >= DEFERRED_DROP_BYTES && is_last_owner
+                // `owner` may own the arena too.
+                let may_be_last = Arc::strong_count(arena) == 1 || self.owner.is_some();
+                arena.bytes() >= DEFERRED_DROP_BYTES && Arc::strong_count(self) == 1 && may_be_last
             }
         })
     }

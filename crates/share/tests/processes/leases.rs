@@ -2,15 +2,16 @@
 
 use crate::common::{
     HANG_TIMEOUT, attach_ticket, fact, publish_bytes, read, record_baseline, retry_within, serialize_tests,
-    wait_until,
+    tensor, wait_until,
 };
 use crate::peer_process::PeerProcess;
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tensorferry_core::{Access, Error, ErrorKind};
-use tensorferry_share::{PublishOptions, attach, attach_cancellable, counts};
+use tensorferry_share::{PublishOptions, attach, attach_cancellable, counts, publish_with_owner};
 
 #[test]
 fn deliveries_are_counted() {
@@ -21,6 +22,22 @@ fn deliveries_are_counted() {
     drop(attach_ticket(publication.ticket()).unwrap());
     wait_until("one lease has ended", || (publication.deliveries(), publication.leases()) == (2, 1));
     drop(attached);
+}
+
+#[test]
+fn the_owner_lasts_as_long_as_the_ticket_and_the_leases() {
+    let _serial = serialize_tests();
+    let (owner, options) = (Arc::new(()), PublishOptions::default());
+    let tensors = [tensor(b"owned")];
+    let publication = publish_with_owner(&tensors, b"", &options, Box::new(owner.clone())).unwrap();
+    let attached = attach_ticket(publication.ticket()).unwrap();
+    drop(publication);
+    assert_eq!(Arc::strong_count(&owner), 2);
+    drop(attached);
+    wait_until("the owner is dropped", || Arc::strong_count(&owner) == 1);
+    let publication = publish_with_owner(&tensors, b"", &options, Box::new(owner.clone())).unwrap();
+    drop(publication);
+    assert_eq!(Arc::strong_count(&owner), 1);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use tensorferry_core::DType;
 
 /// The library that defines a TensorProto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Dialect {
     /// `onnx.TensorProto`.
     Onnx,

@@ -4,21 +4,6 @@ use super::Advice;
 use tensorferry_core::hints;
 
 pub(super) const ADVICE: &[Advice] = &[
-    (hints::FREE_MEMORY, "free something first, or convert a slice at a time"),
-    (hints::CONVERT_FEWER_TENSORS, "free something first, or convert fewer tensors at a time"),
-    (hints::CONVERT_SLICES, "convert a slice at a time"),
-    (hints::RAISE_BUDGET, "raise the budget, or convert a slice at a time"),
-    (
-        hints::REPORT_INVALID_TENSOR,
-        "pass a plain copy of the tensor, and report this to the library that made it",
-    ),
-    (hints::MATERIALISE, "materialise it first: fake, meta and wrapper tensors have a shape but no values"),
-    (hints::UPDATE_DLPACK, "use a version of the framework that supports DLPack {}"),
-    (hints::VIEW_AS_BYTES, "view the tensor as uint8 first"),
-    (hints::CAST_OR_VIEW_AS_BYTES, "cast it to a common type, or view it as uint8, first"),
-    (hints::UNPACK_OR_VIEW_AS_BYTES, "unpack to one element per byte, or view the tensor as uint8, first"),
-    (hints::MOVE_TO_CPU, "move it to the CPU with its own framework first"),
-    (hints::REDUCE_DIMENSIONS, "reshape it to fewer dimensions first"),
     (hints::USE_CPU_OR_VIEW_AS_BYTES, "pass device=\"cpu\", or view the source as uint8 first"),
     (
         hints::USE_DEFAULT_DTYPE,
@@ -61,7 +46,6 @@ pub(super) const ADVICE: &[Advice] = &[
         hints::SORT_BATCH_AT_SOURCE,
         "sort and sum the elements where the tensor is made, or use ferry.sparse.to_dense",
     ),
-    (hints::USE_PART_OR_OTHER_FRAMEWORK, "convert a part of it, or choose another framework"),
     (hints::USE_PART_OR_ENABLE_64_BIT, "convert a part of it, or turn on jax_enable_x64"),
 ];
 

@@ -1,0 +1,54 @@
+//! Casts the floats of a checkpoint to bfloat16: `cargo run --example cast_checkpoint -- model.safetensors small.safetensors`.
+//!
+//! Tensors are read, cast and written one by one, so that the memory needed is that of the largest. Integers and bools, names
+//! and metadata stay as they are. The new file appears complete or not at all.
+
+use std::process::ExitCode;
+use tensorferry::files::{FileWriter, TensorFile, TensorSpec, WriteOptions};
+use tensorferry::{ConvertOptions, DType, Result};
+
+fn main() -> ExitCode {
+    let paths: Vec<String> = std::env::args().skip(1).collect();
+    let [from, to] = &paths[..] else {
+        eprintln!("usage: cast_checkpoint FROM TO");
+        return ExitCode::from(2);
+    };
+    match cast_checkpoint(from, to) {
+        Ok((before, after)) => {
+            println!("{before} bytes became {after}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes the new checkpoint, and returns the bytes of the tensors before and after.
+fn cast_checkpoint(from: &str, to: &str) -> Result<(u64, u64)> {
+    let file = TensorFile::open(from)?;
+    let specs: Vec<TensorSpec> = file
+        .entries()
+        .map(|entry| TensorSpec::new(entry.name(), target_dtype(entry.dtype()), entry.shape()))
+        .collect();
+    let options = WriteOptions::new().metadata(file.metadata().iter().cloned());
+    let mut writer = FileWriter::create(to, &specs, options)?;
+    let (mut before, mut after) = (0, 0);
+    for (entry, spec) in file.entries().zip(&specs) {
+        let tensor = entry.read()?.convert(&ConvertOptions::new().dtype(spec.dtype))?;
+        writer.write(&spec.name, &tensor)?;
+        before += entry.bytes();
+        after += tensor.bytes() as u64;
+    }
+    writer.finish()?;
+    Ok((before, after))
+}
+
+/// Wide floats become bfloat16. Narrow ones would grow.
+fn target_dtype(dtype: DType) -> DType {
+    match dtype {
+        DType::Float64 | DType::Float32 | DType::Float16 => DType::BFloat16,
+        other => other,
+    }
+}

@@ -1,0 +1,81 @@
+//! Tensors between Rust, DLPack, files, Arrow, GPUs and processes, without a copy when that is possible.
+//!
+//! The crate is for Rust programs what the Python package `tensorferry` is for Python: one tensor type over memory of any
+//! origin, and conversions that say what they do.
+//!
+//! ```
+//! use tensorferry::{ConvertOptions, DType, Tensor};
+//!
+//! let weights = Tensor::from_vec(vec![0.1f32, 0.2, 0.3, 0.4, 0.5, 0.6], &[2, 3])?;
+//! let options = ConvertOptions::new().dtype(DType::BFloat16);
+//! println!("{}", weights.plan(&options)?);
+//! let small = weights.convert(&options)?;
+//! assert_eq!((small.shape(), small.bytes()), (&[2, 3][..], 12));
+//! # Ok::<(), tensorferry::Error>(())
+//! ```
+//!
+//! # Soundness
+//!
+//! Safe code never reads memory that something else may change, and never writes memory that something else may read:
+//!
+//! - Reading a file into memory is safe. Mapping a file is `unsafe` (`files::FileEntry::map`), as in `memmap2`: the caller
+//!   promises that nobody writes or truncates the file while the tensor lives.
+//! - Importing from DLPack or Arrow is `unsafe` ([`Tensor::from_dlpack`], `Tensor::from_arrow`): the caller promises that the structs are
+//!   valid, and that the producer does not write the memory.
+//! - A clone or a view is another handle on the same memory. Writing needs the only handle, borrowed mutably. A consumer of an
+//!   export counts as a handle until it calls the deleter.
+//! - A `bool` of a tensor is any byte. It becomes a Rust `bool` after a check.
+//!
+//! # Features
+//!
+//! | feature | adds | default |
+//! |---|---|---|
+//! | `files` | the module `files`: safetensors, npy, npz, TensorProto and raw bytes | yes |
+//! | `cuda` | `Tensor::to_gpu` and `Tensor::to_host`; the driver is loaded at run time | no |
+//! | `arrow` | `Tensor::from_arrow` and `Tensor::into_arrow`, by the Arrow C data interface | no |
+//! | `ndarray` | `Tensor::as_ndarray`, `Tensor::as_ndarray_mut` and `Tensor::from_ndarray` | no |
+//!
+//! Only `files` is a default, because most programs begin with a file, and its dependencies are small. Matrices of faer and
+//! tensors of candle have crates of their own, `tensorferry-faer` and `tensorferry-candle`.
+//!
+//! # Errors
+//!
+//! Every fallible function returns an [`Error`] with a kind, a fact in one line, and a hint that says what to do.
+
+mod access;
+mod advice;
+#[cfg(feature = "arrow")]
+pub mod arrow;
+mod convert;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+pub mod dlpack;
+mod element;
+mod error;
+#[cfg(feature = "files")]
+pub mod files;
+mod memory;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod plan;
+#[cfg(feature = "share")]
+pub mod share;
+mod tensor;
+
+pub use element::Element;
+pub use error::{Error, ErrorKind, Result};
+pub use plan::{ConvertOptions, Plan};
+pub use tensor::Tensor;
+pub use tensorferry_core::device::DeviceKind;
+pub use tensorferry_core::dtype::DTypeKind;
+pub use tensorferry_core::{ByteOrder, DType, Device};
+
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+/// The code of the guide, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/rust.md")]
+mod guide {}

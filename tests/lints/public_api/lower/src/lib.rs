@@ -1,0 +1,3 @@
+mod kinds;
+pub use kinds::Kind;
+pub struct NotReExported;
