@@ -55,6 +55,8 @@ SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICE
 
 # One interpreter for every build, so that cargo and maturin do not undo each other's work.
 export PYO3_PYTHON := $(abspath $(VENV)/bin/python)
+# As maturin sets it: nothing that is built here links libpython.
+export PYO3_BUILD_EXTENSION_MODULE := 1
 # TensorFlow's start-up notes about CPU instructions are no news here.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 unexport PYTHONPATH VIRTUAL_ENV
@@ -132,6 +134,10 @@ test-slow: $(VENV)/.stamp-wheel ## Run the slow Python tests (tensors over 4 GiB
 .PHONY: test-arrow
 test-arrow: $(VENV)/.stamp-wheel ## Run 5,000 examples of each property of columns and tables of Arrow (ARROW_EXAMPLES=50000 for more)
 	ARROW_EXAMPLES=$(ARROW_EXAMPLES) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) tests/arrow/test_properties.py
+
+.PHONY: test-extensions
+test-extensions: $(VENV)/.stamp-wheel ## Run all tests of the C table and of extension modules, with those that compile modules of their own
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST_ARGS) tests/extensions
 
 # Each engine has a run of its own, because its cluster serves one run, and none has the processes of pytest-xdist.
 .PHONY: test-distributed
@@ -273,8 +279,10 @@ lint-docs: $(VENV)/.stamp-uv
 .PHONY: lint-dependencies
 lint-dependencies: $(CARGO_DENY)
 	$(CARGO_DENY) $(CARGO_FLAGS) check --hide-inclusion-graph bans licenses sources
-	@cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null || \
-	    { echo "error: fuzz/Cargo.lock is out of date: run cargo metadata --manifest-path fuzz/Cargo.toml" >&2; exit 1; }
+	@for folder in fuzz benches/extension; do \
+	    cargo metadata --locked --format-version 1 --manifest-path $$folder/Cargo.toml > /dev/null || \
+	        { echo "error: $$folder/Cargo.lock is out of date: run cargo metadata --manifest-path $$folder/Cargo.toml" >&2; exit 1; }; \
+	done
 
 .PHONY: lint-kernels
 lint-kernels:
