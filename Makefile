@@ -50,7 +50,7 @@ MIRI_CRATES := -p tensorferry-core
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
 SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
            $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.h' -o -name '*.css' -o -name '*.js' -o -name py.typed \) \
-                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
+                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/testdriver/*' -not -path 'crates/tensorferry-pyo3/*' 2>/dev/null) \
            crates/cuda/src/kernels.ptx)
 
 # One interpreter for every build, so that cargo and maturin do not undo each other's work.
