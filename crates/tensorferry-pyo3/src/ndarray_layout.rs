@@ -122,13 +122,14 @@ pub(crate) unsafe fn raw_view<V: RawView>(tensor: &RawTensor) -> V {
     let (mut lengths, mut steps) = (V::Dim::zeros(rank), V::Dim::zeros(rank));
     let mut start = first_element::<V::Element>(tensor);
     let (mut is_empty, mut is_inverted) = (false, false);
-    for axis in 0..rank {
+    let (to_lengths, to_steps) = (lengths.slice_mut(), steps.slice_mut());
+    for (axis, (to_length, to_step)) in to_lengths.iter_mut().zip(to_steps).enumerate() {
         // SAFETY: the arrays have `ndim` numbers by the contract of this function.
         let (length, stride) = unsafe { (*tensor.shape.add(axis), *tensor.strides.add(axis)) };
-        lengths[axis] = length as usize;
+        *to_length = length as usize;
         is_empty |= length == 0;
         // The stride of an axis with one element is not used, and may have any value. ndarray expects 1 in contiguous arrays.
-        steps[axis] = if length == 1 { 1 } else { stride.unsigned_abs() as usize };
+        *to_step = if length == 1 { 1 } else { stride.unsigned_abs() as usize };
         if length > 1 && stride < 0 {
             is_inverted = true;
             // Of an empty tensor, the product may wrap, and the address is not used.
