@@ -48,16 +48,18 @@ PURE_CRATES := -p tensorferry -p tensorferry-arrow -p tensorferry-core -p tensor
 MIRI_CRATES := -p tensorferry-core
 
 # The crates with a stable interface, which public-api.txt of each lists.
-PUBLIC_CRATES := crates/tensorferry
+PUBLIC_CRATES := crates/tensorferry crates/tensorferry-pyo3
 
 # What goes into the wheel. The list itself is a dependency too, so that a deleted file is noticed.
 SOURCES := $(sort $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE) \
            $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' -o -name '*.h' -o -name '*.css' -o -name '*.js' -o -name py.typed \) \
-                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/tensorferry/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
+                   -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/tensorferry/*' -not -path 'crates/tensorferry-pyo3/*' -not -path 'crates/testdriver/*' 2>/dev/null) \
            crates/cuda/src/kernels.ptx)
 
 # One interpreter for every build, so that cargo and maturin do not undo each other's work.
 export PYO3_PYTHON := $(abspath $(VENV)/bin/python)
+# As maturin sets it: nothing that is built here links libpython.
+export PYO3_BUILD_EXTENSION_MODULE := 1
 # TensorFlow's start-up notes about CPU instructions are no news here.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 unexport PYTHONPATH VIRTUAL_ENV
@@ -105,11 +107,6 @@ test: setup test-rust test-python test-public test-browser ## Set up everything 
 test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
 	LD_LIBRARY_PATH=$(abspath $(DRIVER)) cargo test $(CARGO_FLAGS) --workspace --exclude tensorferry-python
 
-.PHONY: test-extensions
-test-extensions: ## Run the tests of what builds on the public functions and is not in the workspace
-	CARGO_TARGET_DIR=$(abspath target/adapters) cargo clippy $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml --all-targets -- -D warnings
-	CARGO_TARGET_DIR=$(abspath target/adapters) cargo test $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml
-
 .PHONY: test-python
 test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the installed wheel
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -146,6 +143,12 @@ test-slow: $(VENV)/.stamp-wheel ## Run the slow Python tests (tensors over 4 GiB
 .PHONY: test-arrow
 test-arrow: $(VENV)/.stamp-wheel ## Run 5,000 examples of each property of columns and tables of Arrow (ARROW_EXAMPLES=50000 for more)
 	ARROW_EXAMPLES=$(ARROW_EXAMPLES) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) tests/arrow/test_properties.py
+
+.PHONY: test-extensions
+test-extensions: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run all tests of extension modules, and those of the adapters for faer and candle
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST_ARGS) tests/extensions
+	CARGO_TARGET_DIR=$(abspath target/adapters) cargo clippy $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml --all-targets -- -D warnings
+	CARGO_TARGET_DIR=$(abspath target/adapters) cargo test $(CARGO_FLAGS) --manifest-path adapters/Cargo.toml
 
 # Each engine has a run of its own, because its cluster serves one run, and none has the processes of pytest-xdist.
 .PHONY: test-distributed
@@ -293,7 +296,7 @@ lint-public-api: $(VENV)/.stamp-uv
 .PHONY: lint-dependencies
 lint-dependencies: $(CARGO_DENY)
 	$(CARGO_DENY) $(CARGO_FLAGS) check --hide-inclusion-graph bans licenses sources
-	@for crate in adapters fuzz; do cargo metadata --locked --format-version 1 --manifest-path $$crate/Cargo.toml > /dev/null || \
+	@for crate in adapters benches/extension fuzz; do cargo metadata --locked --format-version 1 --manifest-path $$crate/Cargo.toml > /dev/null || \
 	    { echo "error: $$crate/Cargo.lock is out of date: run cargo metadata --manifest-path $$crate/Cargo.toml" >&2; exit 1; }; done
 
 .PHONY: lint-kernels

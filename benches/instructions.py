@@ -51,13 +51,18 @@ def loop(names: dict[str, Any], statement: str) -> Callable[[int], None]:
 def count(library: str, quick: bool) -> None:
     """Runs all loops; called under callgrind, which writes what it counts into files."""
     warnings.simplefilter("ignore")
-    switch = ctypes.CDLL(library)
     wanted = selected_pairs(quick)
     names = namespace({name for pair in wanted for name in pair} & {*FRAMEWORKS})
     jobs = {"nothing": loop(names, "pass")}
     for kind, target in wanted:
         scope = {**names, "x": source(kind)}
         jobs[f"{kind} {target}"] = loop(scope, f'ferry.to(x, "{target}")')
+    count_jobs(library, jobs)
+
+
+def count_jobs(library: str, jobs: dict[str, Callable[[int], None]]) -> None:
+    """Runs each loop with the counts on; called under callgrind."""
+    switch = ctypes.CDLL(library)
     for name, job in jobs.items():
         job(WARM_UP)
         for _ in range(ROUNDS):
@@ -89,16 +94,16 @@ def read_counts(path: Path) -> tuple[str, int, int]:
     return name, sum(by_object.values()), own
 
 
-def measure(folder: Path, quick: bool) -> dict[str, list[tuple[int, int]]]:
-    """Instructions, in all and in our own object, of each turn of each job."""
+def measure(folder: Path, target: str, *arguments: Any) -> dict[str, list[tuple[int, int]]]:
+    """Instructions, in all and in our own object, of each turn of each job of a function."""
     library = folder / "switch.so"
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, SWITCH], check=True)
     options = ["--tool=callgrind", "--instr-atstart=no", "--quiet", "--compress-strings=no"]
     options += ["--compress-pos=no", f"--callgrind-out-file={folder / 'counts'}"]
     child.call(
-        "instructions:count",
+        target,
         str(library),
-        quick,
+        *arguments,
         environment={"PYTHONHASHSEED": "0", "TENSORFERRY_THREADS": "1"},
         prefix=["valgrind", *options],
     )
@@ -140,7 +145,7 @@ def run(quick: bool) -> dict[str, Any]:
         section.notes = [f"Not measured: {lacks}."]
         return asdict(section)
     with tempfile.TemporaryDirectory() as folder:
-        counts = measure(Path(folder), quick)
+        counts = measure(Path(folder), "instructions:count", quick)
     nothing = min(everything for everything, _ in counts.pop("nothing"))
     for name, turns in counts.items():
         kind, target = name.split()

@@ -20,7 +20,8 @@ from table import VOID, Section, misses, render
 
 SECTIONS = (
     *("percall", "convert", "trees", "via", "agnostic", "sparse", "tables", "threads", "files"),
-    *("processes", "pickles", "feeding", "ray_objects", "dask_transfers", "instructions"),
+    *("processes", "pickles", "feeding", "ray_objects", "dask_transfers", "extensions"),
+    "instructions",
 )
 # The file of a section whose name is that of a package.
 FILES = {"sparse": "sparse_tensors"}
