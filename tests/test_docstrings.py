@@ -16,6 +16,7 @@ import tensorferry as ferry
 NO_ERRORS = {
     *("trace", "memory_stats", "empty_cache", "frameworks", "sparse.is_sparse"),
     *("pickling.enable", "pickling.disable", "pickling.dispatch_table"),
+    "get_include",
 }
 
 

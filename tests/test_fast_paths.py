@@ -173,6 +173,8 @@ def test_the_table_in_the_architecture():
 # Names that begin with an underscore and are not of a framework's private API.
 OWN_NAMES = {
     "_native",
+    "_C_API",
+    "_RUST_NUMPY_BORROW_CHECKING_API",  # the capsule that all users of rust-numpy share
     "_ArrowBatches",
     "_BatchMemory",
     "_BatchOptions",

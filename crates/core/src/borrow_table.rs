@@ -6,6 +6,7 @@
 //! Borrows last as long as calls of functions, so that a few exist at a time. The table is therefore a list, and a new borrow is
 //! compared with each of them. A tree of intervals would cost more than it saves.
 
+use crate::dlpack::abi::RawTensor;
 use crate::tensor::Tensor;
 
 /// The elements of a tensor, by their addresses.
@@ -38,6 +39,33 @@ impl ElementRange {
         Some(Self { range, address, item: layout.item(), step })
     }
 
+    /// The elements of a tensor of DLPack; `None` for a tensor without elements.
+    ///
+    /// # Safety
+    /// The tensor is valid: its shape and strides have `ndim` numbers, and its elements are in one allocation.
+    #[inline]
+    pub unsafe fn of_raw(tensor: &RawTensor) -> Option<Self> {
+        let item = (usize::from(tensor.dtype.bits) * usize::from(tensor.dtype.lanes)).div_ceil(8);
+        let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
+        let (mut low, mut high, mut step) = (address, address.wrapping_add(item), 0);
+        for axis in 0..tensor.ndim.max(0) as usize {
+            // SAFETY: shape and strides have `ndim` numbers, by the contract of this function.
+            let (length, stride) = unsafe { (*tensor.shape.add(axis), *tensor.strides.add(axis)) };
+            if length == 0 {
+                return None;
+            }
+            if length > 1 {
+                // The elements are in one allocation, so that no offset between two of them overflows.
+                let stride = stride.wrapping_mul(item as i64);
+                let reach = (length - 1).wrapping_mul(stride) as isize;
+                let end = if reach < 0 { &mut low } else { &mut high };
+                *end = end.wrapping_add_signed(reach);
+                step = gcd(step, stride.unsigned_abs());
+            }
+        }
+        Some(Self { range: (low, high), address, item, step })
+    }
+
     /// Whether elements of both may overlap. Exact for slices of one array with equal strides, such as two of its columns. Never
     /// false if elements overlap.
     pub fn may_overlap(&self, other: &Self) -> bool {
@@ -58,6 +86,10 @@ impl ElementRange {
 }
 
 fn gcd(mut a: u64, mut b: u64) -> u64 {
+    // The usual case: a division costs as much as the rest of a borrow.
+    if a == 0 {
+        return b;
+    }
     while b != 0 {
         (a, b) = (b, a % b);
     }
@@ -181,6 +213,7 @@ impl<P> BorrowTable<P> {
 mod tests {
     use super::*;
     use crate::device::Device;
+    use crate::dlpack::abi::RawDType;
     use crate::dtype::DType;
     use crate::layout::Layout;
     use crate::tensor::{Access, ByteOrder};
@@ -281,6 +314,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn both_descriptions_give_the_same_elements(
+            offset in 0usize..96,
+            axes in prop::collection::vec((0i64..4, -6i64..6), 0..3),
+        ) {
+            let (mut shape, mut strides): (Vec<i64>, Vec<i64>) = axes.into_iter().unzip();
+            let in_bytes: Vec<i64> = strides.iter().map(|stride| stride * 4).collect();
+            let described = tensor(offset, &shape, &in_bytes);
+            let raw = RawTensor {
+                data: described.data().cast(),
+                ndim: shape.len() as i32,
+                dtype: RawDType { code: 2, bits: 32, lanes: 1 },
+                shape: shape.as_mut_ptr(),
+                strides: strides.as_mut_ptr(),
+                ..RawTensor::empty()
+            };
+            // SAFETY: both vectors have `ndim` numbers. The memory is imagined, and nothing reads it.
+            prop_assert_eq!(unsafe { ElementRange::of_raw(&raw) }, ElementRange::of(&described));
+        }
+
         #[test]
         fn tensors_with_a_byte_in_common_always_overlap(one in any_tensor(), other in any_tensor()) {
             let shared = bytes(&one).intersection(&bytes(&other)).next().is_some();

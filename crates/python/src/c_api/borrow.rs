@@ -27,10 +27,20 @@ use tensorferry_core::{Access, ByteOrder, Device, ErrorKind, Layout, Tensor};
 
 /// What a borrow holds.
 struct Held {
-    /// The view that is borrowed in the table of rust-numpy, if any.
-    view: Option<Py<PyAny>>,
+    /// The array that is borrowed in the table of rust-numpy, if any.
+    array: Option<BorrowedArray>,
     /// The thread that began the borrow, which is the only one in the child of its fork.
     thread: libc::pthread_t,
+}
+
+/// An array that is borrowed in the table of rust-numpy.
+///
+/// rust-numpy computes the key of a borrow from the array, at its beginning and at its end, and aborts if it does not find the key.
+/// Python code can change the shape, the type or the memory of an array in between.
+struct BorrowedArray {
+    array: Py<PyAny>,
+    /// The description of the array at the beginning; `None` for a view that nobody else has.
+    before: Option<Tensor<()>>,
 }
 
 /// The borrows of all extensions.
@@ -132,10 +142,19 @@ impl Drop for PendingException {
 /// Ends a borrow that is no longer in the table.
 #[inline(always)]
 fn end(py: Python<'_>, is_exclusive: bool, held: Held) {
-    if let Some(view) = held.view {
-        NumpyBorrows::release(py, &view, is_exclusive);
-        view.drop_ref(py);
+    let Some(BorrowedArray { array, before }) = held.array else { return };
+    match before.filter(|before| !numpy::has_layout(array.bind(py), before)) {
+        None => NumpyBorrows::release(py, array.bind(py), is_exclusive),
+        Some(before) => {
+            // SAFETY: the tensor had elements, and was taken from the array.
+            match unsafe { private_view(array.bind(py), &before) } {
+                Ok(view) => NumpyBorrows::release(py, &view, is_exclusive),
+                // Without memory for the view, the array stays borrowed there.
+                Err(failure) => drop(failure),
+            }
+        }
     }
+    array.drop_ref(py);
 }
 
 /// Called in the child of a fork: the borrows of other threads would never end.
@@ -164,42 +183,54 @@ unsafe fn borrow_tensor(
     tensor: *const RawTensor,
     is_exclusive: bool,
 ) -> Result<u64> {
-    // SAFETY: `describe` requires shape and strides during the call: those of a valid tensor, by the contract of this function. Nothing
-    // uses the memory through the result. `from_borrowed_ptr_or_opt` requires null or a live object.
-    let (described, object) = unsafe {
-        let described = describe(tensor.read(), Access::ReadOnly, true, ())?;
-        (described, Bound::from_borrowed_ptr_or_opt(py, object))
-    };
-    let elements = ElementRange::of(&described);
-    let view = match &object {
-        Some(object) if elements.is_some() && is_array(object)? => {
-            // SAFETY: the tensor has elements, and was taken from the array by the contract of this function.
-            let view = unsafe { private_view(object, &described) }?;
-            Some((NumpyBorrows::get(py)?, view))
+    // SAFETY: `of_raw` requires a valid tensor, and `from_borrowed_ptr_or_opt` null or a live object: the contract of this function.
+    let (elements, object) =
+        unsafe { (ElementRange::of_raw(&*tensor), Bound::from_borrowed_ptr_or_opt(py, object)) };
+    let thread = current_thread();
+    if let Some(object) = &object
+        && elements.is_some()
+        && is_array(object)?
+    {
+        // SAFETY: `describe` requires shape and strides during the call: those of a valid tensor. Nothing uses the memory through the
+        // result. `borrowed_array` requires a tensor with elements that was taken from the array. Both are the contract of this
+        // function.
+        let array = unsafe { borrowed_array(object, describe(tensor.read(), Access::ReadOnly, true, ())?) }?;
+        let table = NumpyBorrows::get(py)?;
+        let acquired = array.array.bind(py).clone();
+        let held = Held { array: Some(array), thread };
+        let identifier = borrows(py).borrow(elements, is_exclusive, held).map_err(conflict)?;
+        if let Err(failure) = table.acquire(&acquired, is_exclusive) {
+            let ended = borrows(py).release(identifier);
+            drop(ended);
+            return Err(failure);
         }
-        _ => None,
-    };
-    let held = Held { view: None, thread: current_thread() };
-    let Some((table, view)) = view else {
-        return borrows(py).borrow(elements, is_exclusive, held).map_err(conflict);
-    };
-    let held = Held { view: Some(view.clone().unbind()), ..held };
-    let identifier = borrows(py).borrow(elements, is_exclusive, held).map_err(conflict)?;
-    if let Err(failure) = table.acquire(&view, is_exclusive) {
-        let ended = borrows(py).release(identifier);
-        drop(ended);
-        return Err(failure);
+        return Ok(identifier);
     }
-    Ok(identifier)
+    borrows(py).borrow(elements, is_exclusive, Held { array: None, thread }).map_err(conflict)
 }
 
-/// A view of an array that nobody else has. rust-numpy computes the key of a borrow from the array, at its beginning and at its end,
-/// and Python code can change the type or the memory of an array in between. The view is without the axes of one element, whose
-/// strides mean nothing, and without those of stride 0, by the common divisor of which rust-numpy divides.
+/// The array for the table of rust-numpy: itself, or a view that nobody else has where rust-numpy would count strides of axes with
+/// one element, which mean nothing, or divide by a stride of 0.
 ///
 /// # Safety
 /// The tensor has elements, and was taken from the array.
 #[inline(always)]
+unsafe fn borrowed_array(array: &Bound<'_, PyAny>, tensor: Tensor<()>) -> Result<BorrowedArray> {
+    let mut axes = tensor.layout().shape().iter().zip(tensor.layout().strides());
+    if axes.all(|(&length, &stride)| length > 1 && stride != 0) && numpy::has_layout(array, &tensor) {
+        return Ok(BorrowedArray { array: array.clone().unbind(), before: Some(tensor) });
+    }
+    // SAFETY: the contract of this function.
+    let view = unsafe { private_view(array, &tensor) }?;
+    Ok(BorrowedArray { array: view.unbind(), before: None })
+}
+
+/// A view of an array, without the axes of one element and those of stride 0. It has the same key as the array had when the tensor was
+/// taken from it.
+///
+/// # Safety
+/// The tensor has elements, and was taken from the array.
+#[cold]
 unsafe fn private_view<'py>(array: &Bound<'py, PyAny>, tensor: &Tensor<()>) -> Result<Bound<'py, PyAny>> {
     let (layout, dtype) = (tensor.layout(), tensor.dtype());
     let axes = layout.shape().iter().zip(layout.strides());
@@ -319,10 +350,11 @@ impl NumpyBorrows {
     }
 
     /// Ends the borrow of a view.
-    fn release(py: Python<'_>, view: &Py<PyAny>, is_exclusive: bool) {
+    fn release(py: Python<'_>, view: &Bound<'_, PyAny>, is_exclusive: bool) {
         let Some(table) = NUMPY_BORROWS.get(py) else { return };
         // SAFETY: the pointer is valid, as in `get`. rust-numpy's functions require an array that was acquired in the same way and has
-        // not changed: the table of borrows holds a view only if `acquire` succeeded, and nobody else has the view.
+        // not changed: the table of borrows holds an array only if `acquire` succeeded, and `end` has compared it, or has made a view
+        // like it.
         unsafe {
             let table = &*table.0;
             let release = if is_exclusive { table.release_mut } else { table.release };

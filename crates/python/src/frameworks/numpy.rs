@@ -186,6 +186,29 @@ pub(crate) fn memory_of<'py>(object: &Bound<'py, PyAny>) -> Option<ArrayMemory<'
     }
 }
 
+/// Whether the object is an array with the memory, the shape and the strides of a tensor, and elements of its size.
+#[inline]
+pub(crate) fn has_layout<O>(object: &Bound<'_, PyAny>, tensor: &Tensor<O>) -> bool {
+    if !is_array(object).is_ok_and(|is_array| is_array) {
+        return false;
+    }
+    let layout = tensor.layout();
+    // SAFETY: the fields are those of an ndarray, as `is_array` has checked; NumPy's ABI fixes its struct, with `nd` numbers at
+    // `dimensions` and `strides`, which are not null if `nd` is not 0. The descriptor is a dtype object that the array holds.
+    unsafe {
+        let fields = &raw const (*object.as_ptr().cast::<PyArrayObject>()).fields;
+        let rank = (*fields).nd as usize;
+        if (*fields).data.cast::<u8>() != tensor.data() || rank != layout.rank() || rank == 0 {
+            return false;
+        }
+        let descr = (*fields).descr.cast::<ffi::PyObject>();
+        let descr = Bound::ref_from_ptr(object.py(), &descr).cast_unchecked::<PyArrayDescr>();
+        descr.itemsize() == layout.item()
+            && std::slice::from_raw_parts((*fields).dimensions.cast::<i64>(), rank) == layout.shape()
+            && std::slice::from_raw_parts((*fields).strides.cast::<i64>(), rank) == layout.strides()
+    }
+}
+
 /// Reads the C struct of an array.
 ///
 /// # Safety
