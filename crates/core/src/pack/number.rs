@@ -36,7 +36,7 @@ pub(super) enum Sign {
     Plain,
     /// The top bit, but minus zero is the one NaN (the `fnuz` formats).
     NoMinusZero,
-    /// No sign bit and no zero: bare powers of two (`e8m0fnu`).
+    /// There is none, nor a zero: bare powers of two (`e8m0fnu`).
     Unsigned,
 }
 
