@@ -90,7 +90,7 @@ wheel: $(WHEELS)/.stamp ## Build the wheel into target/wheels
 
 # cargo takes a package of a version that it has unpacked or compiled before for the same one, also in a dry run.
 .PHONY: package
-package: ## Package the crates as for a registry, and compile each from its package; publishes nothing
+package: $(VENV)/.stamp-uv ## Package the crates as for a registry, and compile each from its package; publishes nothing
 	rm -rf target/packages $${CARGO_HOME:-$$HOME/.cargo}/registry/src/-*/tensorferry*
 	cargo publish $(CARGO_FLAGS) --workspace --all-features --dry-run --target-dir target/packages
 
