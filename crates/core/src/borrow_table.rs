@@ -173,7 +173,7 @@ impl<P> BorrowTable<P> {
         Ok(u64::from(self.last_number) << 32 | index as u64)
     }
 
-    /// Ends a borrow, and returns whether it was exclusive, with its payload. `None` if there is no such borrow.
+    /// Ends a borrow, and returns whether it was exclusive, with its payload. `None` for an unknown identifier.
     pub fn release(&mut self, identifier: u64) -> Option<(bool, P)> {
         let slot = self.slots.get_mut((identifier & u64::from(u32::MAX)) as usize)?;
         if u64::from(slot.number) != identifier >> 32 {

@@ -22,7 +22,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut publications = Vec::new();
     for path in &paths {
         let publication = publish_file(path)?;
-        // The ticket is as confidential as a password: whoever reads it may attach, if the user is the same.
+        // Keep the ticket as secret as a password: every process of this user that has it can attach.
         writeln!(out, "{}", publication.ticket().to_text())?;
         publications.push(publication);
     }

@@ -198,7 +198,7 @@ fn errors_have_advice_in_terms_of_this_crate() {
     save(&path, [("weight", &dense(DType::Int8, &[1]))]).unwrap();
     let error = TensorFile::open(&path).unwrap().entry("weights").unwrap_err();
     assert!(error.hint().is_some(), "{error}");
-    std::fs::write(&path, b"garbage that is no file of tensors").unwrap();
+    std::fs::write(&path, b"not a file of tensors").unwrap();
     let error = TensorFile::open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidFile);
     assert!(error.hint().is_some());
