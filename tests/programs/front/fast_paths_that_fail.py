@@ -42,6 +42,12 @@ def lazy_bits() -> None:
     undo.append(lambda: setattr(torch.Tensor, "conj", conj))
 
 
+def requires_grad() -> None:
+    """An attribute of the public class that differs from the C++ function."""
+    torch.Tensor.requires_grad = property(lambda self: False)
+    undo.append(lambda: delattr(torch.Tensor, "requires_grad"))
+
+
 def tensor_base() -> None:
     """An attribute of the public class that differs from the private one's."""
     torch.Tensor.is_leaf = property(lambda self: "yes")
@@ -121,6 +127,7 @@ def without_constructor() -> None:
 BREAKS: dict[str, Callable[[], None]] = {
     "torch.function_mode": function_mode,
     "torch.lazy_bits": lazy_bits,
+    "torch.requires_grad": requires_grad,
     "torch.tensor_base": tensor_base,
     "torch.exchange_api": exchange_api,
     "torch.allocator": allocator,

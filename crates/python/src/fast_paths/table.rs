@@ -10,6 +10,7 @@ pub(crate) enum FastPath {
     TorchRawStream,
     TorchTensorBase,
     TorchLazyBits,
+    TorchRequiresGrad,
     TorchFunctionMode,
     TorchFunctionStack,
     TorchAllocator,
@@ -111,6 +112,13 @@ pub(super) static ROWS: [Row; FastPath::COUNT] = [
         "`at::native::is_neg` and `is_conj` by mangled name, on the C++ tensor at `_cdata`",
         "`Tensor.is_neg`, `Tensor.is_conj`",
         "both on a tensor without lazy bits, a negated and a conjugated one; exactly one word of each object equals `_cdata`",
+    ),
+    row(
+        FastPath::TorchRequiresGrad,
+        "torch.requires_grad",
+        "`c10::TensorImpl::requires_grad` by mangled name, on the C++ object at `_cdata`",
+        "`Tensor.requires_grad`",
+        "the attribute of an ordinary tensor, a leaf, a result of autograd and a detached one",
     ),
     row(
         FastPath::TorchFunctionMode,

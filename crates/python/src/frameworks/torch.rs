@@ -5,7 +5,9 @@
 //! them in a copy.
 
 mod allocator;
+mod autograd;
 mod bits;
+mod cpp_tensor;
 mod modes;
 mod sample;
 mod slots;
@@ -50,37 +52,36 @@ impl Framework for Torch {
             return read_only(object);
         }
         let state = state(object.py())?;
-        // SAFETY: the slots, `borrow`, `check_byte_dtype` and `pending` require an instance of `torch.Tensor`, and so of
+        let (mut tensor, requires_grad, pending);
+        // SAFETY: the slots, `is_required`, `borrow`, `check_byte_dtype` and `pending` require an instance of `torch.Tensor`, and so of
         // `TensorBase`: a `RecognisedTensor` of PyTorch is one, except for the wrapper type of `Form::ReadOnly`, which is
         // handled above. `check_storage` comes before the first use of the tensor.
-        let (requires_grad, tensor, pending) = unsafe {
+        unsafe {
+            requires_grad = state.autograd.is_required(&state.slots, object)?;
             // Autograd may have saved a non-leaf tensor for the backward pass, so its memory is lent as read-only.
-            let requires_grad = state.slots.requires_grad.is_true(object)?;
             let is_saved = requires_grad && !state.slots.is_leaf.is_true(object)?;
             let access = if is_saved { Access::ReadOnly } else { Access::ReadWrite };
-            let mut tensor = borrow(state, object, access).map_err(|failure| explain(object, failure))?;
+            tensor = borrow(state, object, access).map_err(|failure| explain(object, failure))?;
             restore_promised_flag(&mut tensor);
             check_storage(state, &tensor, form, object.py())?;
             check_byte_dtype(state, object, tensor.dtype())?;
-            let pending = state.bits.pending(&state.slots, object, tensor.dtype())?;
-            (requires_grad, tensor, pending)
-        };
+            pending = state.bits.pending(&state.slots, object, tensor.dtype())?;
+        }
         let device = tensor.device();
         let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
-        let memory = match pending {
-            None => SourceMemory::InPlace(tensor),
-            Some(pending) => {
-                let dtype = tensor.dtype();
-                let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
-                SourceMemory::Pending { pending, device, dtype, layout }
-            }
-        };
         let mutability =
             if requires_grad { SourceMutability::Differentiable } else { SourceMutability::Mutable };
         Ok(Source {
             object: object.clone(),
             framework: "torch",
-            memory,
+            memory: match pending {
+                None => SourceMemory::InPlace(tensor),
+                Some(pending) => {
+                    let dtype = tensor.dtype();
+                    let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
+                    SourceMemory::Pending { pending, device, dtype, layout }
+                }
+            },
             mutability,
             through_array: false,
             counts: None,

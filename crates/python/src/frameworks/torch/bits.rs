@@ -3,13 +3,12 @@
 //! `t.is_neg()` releases and reacquires the GIL. That costs more than everything else that is read from a tensor, and another
 //! thread may run in between. The fast path `torch.lazy_bits` calls the C++ function instead, which reads one word.
 //!
-//! The C++ function takes the C++ tensor inside the Python object. Its offset differs between versions, so a probe determines
-//! it: exactly one word of each sample holds the address `t._cdata`, and the functions must return the correct bits of the
-//! samples. If the probe fails, the Python methods are called.
+//! The functions must return the correct bits of samples. If the probe fails, the Python methods are called.
 
+use super::cpp_tensor::CppTensor;
 use super::slots::Slots;
 use crate::errors::Result;
-use crate::fast_paths::{self, FastPath, Probed, Unusable, check, present};
+use crate::fast_paths::{self, FastPath, Probed, Unusable, check};
 use crate::interpreter::slots::{Method, symbol};
 use pyo3::prelude::*;
 use std::ffi::{CStr, c_void};
@@ -18,16 +17,15 @@ use tensorferry_core::dtype::DTypeKind;
 use tensorferry_core::plan::Pending;
 
 /// Reads the lazy bits through C++, or through Python methods without the fast path.
-pub(super) struct Bits(Option<CppTensor>);
+pub(super) struct Bits(Option<CppBits>);
 
 /// `bool at::native::is_neg(const at::Tensor&)` or `is_conj`.
 type TensorPredicate = unsafe extern "C" fn(*const c_void) -> bool;
 
-/// The C++ tensor inside a Python object, and the functions that read its bits.
+/// The functions that read the bits, and where their argument is.
 #[derive(Clone, Copy)]
-struct CppTensor {
-    /// The offset in the Python object, in bytes.
-    offset: usize,
+struct CppBits {
+    tensor: CppTensor,
     is_neg: TensorPredicate,
     is_conj: TensorPredicate,
 }
@@ -35,7 +33,7 @@ struct CppTensor {
 impl Bits {
     /// Runs the probe. `library` exports the C++ functions. The calling thread must not be inside a mode.
     pub(super) fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Self {
-        Self(fast_paths::probe(torch.py(), FastPath::TorchLazyBits, || CppTensor::of(torch, library)))
+        Self(fast_paths::probe(torch.py(), FastPath::TorchLazyBits, || CppBits::of(torch, library)))
     }
 
     /// The operation that is pending on the values of a tensor, if any.
@@ -70,10 +68,10 @@ impl Bits {
     unsafe fn read_bit(
         &self,
         object: &Bound<'_, PyAny>,
-        which: impl FnOnce(&CppTensor) -> TensorPredicate,
+        which: impl FnOnce(&CppBits) -> TensorPredicate,
         method: &Method,
     ) -> Result<bool> {
-        // SAFETY: `CppTensor::call` and `Method::is_true` require a torch tensor, and a function or method of its type: the contract
+        // SAFETY: `CppBits::call` and `Method::is_true` require a torch tensor, and a function or method of its type: the contract
         // of `read_bit` says so.
         unsafe {
             match &self.0 {
@@ -84,7 +82,7 @@ impl Bits {
     }
 }
 
-impl CppTensor {
+impl CppBits {
     fn of(torch: &Bound<'_, PyModule>, library: &CStr) -> Probed<Self> {
         let find = |name| {
             // SAFETY: an `Option` of a function pointer has the size of a pointer, and null is `None`. The mangled names say that
@@ -100,31 +98,8 @@ impl CppTensor {
         let conjugate = super::sample::sample(torch, "complex64")?.call_method0("conj")?;
         let negated = conjugate.getattr("imag")?;
         let tensors = [&unflagged, &negated, &conjugate];
-        // Every tensor has at least this size: a subclass only adds to it.
-        let size: usize =
-            torch.getattr("Tensor")?.getattr("__base__")?.getattr("__basicsize__")?.extract()?;
-        let mut addresses = Vec::new();
-        for tensor in tensors {
-            addresses.push(present(tensor.getattr("_cdata"))?.extract::<usize>()?);
-        }
-        let word = size_of::<usize>();
-        let holds_address = |offset: &usize| {
-            tensors.iter().zip(&addresses).all(|(tensor, address)| {
-                // SAFETY: the read requires an aligned word inside the object. An object has at least the `__basicsize__` of its
-                // base, which is `size`, and the offsets are multiples of a word up to `size` minus a word. Integers have no
-                // invalid values.
-                let found = unsafe { tensor.as_ptr().cast::<u8>().add(*offset).cast::<usize>().read() };
-                found == *address
-            })
-        };
-        let header = size_of::<pyo3::ffi::PyObject>();
-        let mut offsets = (header..=size.saturating_sub(word)).step_by(word).filter(holds_address);
-        let (Some(offset), None) = (offsets.next(), offsets.next()) else {
-            return Err(Unusable::failed("no word, or more than one, of a tensor holds the address _cdata"));
-        };
-        let inside = Self { offset, is_neg, is_conj };
-        // SAFETY: `call` requires a torch tensor with its C++ tensor at the offset: a C++ tensor is one pointer with the value of
-        // `_cdata`, which each of the three has at this offset.
+        let inside = Self { tensor: CppTensor::of(torch, &tensors)?, is_neg, is_conj };
+        // SAFETY: `call` requires a torch tensor, which each of the three is.
         let (negative, conjugated) = unsafe {
             (
                 tensors.map(|tensor| inside.call(tensor, is_neg)),
@@ -144,11 +119,11 @@ impl CppTensor {
     }
 
     /// # Safety
-    /// The object is a torch tensor with its C++ tensor at the offset, and the function is one of `is_neg` and `is_conj`.
+    /// The object is a torch tensor, and the function is one of `is_neg` and `is_conj`.
     #[inline(always)]
     unsafe fn call(&self, object: &Bound<'_, PyAny>, function: TensorPredicate) -> bool {
-        // SAFETY: the function requires the address of a live C++ tensor: the contract of `call` says that it is at the offset, and the
-        // Python object, which is borrowed, keeps it alive.
-        unsafe { function(object.as_ptr().cast::<u8>().add(self.offset).cast()) }
+        // SAFETY: the function requires the address of a live C++ tensor, and `address` a torch tensor, which the object is by the
+        // contract of `call`. The object is borrowed, and keeps the C++ tensor alive.
+        unsafe { function(self.tensor.address(object)) }
     }
 }

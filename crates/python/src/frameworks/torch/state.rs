@@ -1,6 +1,7 @@
 //! What is looked up in PyTorch once: functions, types, fast paths and capabilities.
 
 use super::allocator::Allocator;
+use super::autograd::Autograd;
 use super::bits::Bits;
 use super::modes::Modes;
 use super::sample::sample;
@@ -63,6 +64,7 @@ pub(super) struct State {
     pub(super) allocator: Allocator,
     pub(super) modes: Modes,
     pub(super) bits: Bits,
+    pub(super) autograd: Autograd,
     /// `torch.int8` and `torch.uint8`. DLPack describes other one-byte dtypes in the same way.
     pub(super) byte_dtypes: [Py<PyAny>; 2],
     pub(super) to_capsule: Py<PyAny>,
@@ -94,7 +96,8 @@ impl State {
         let py = torch.py();
         let dlpack = py.import("torch.utils.dlpack")?;
         let folder = torch.getattr("__path__")?.get_item(0)?.to_string();
-        let library = CString::new(format!("{folder}/lib/libtorch_cpu.so")).map_err(PyErr::from)?;
+        let library = |name| CString::new(format!("{folder}/lib/{name}")).map_err(PyErr::from);
+        let (libtorch, libc10) = (library("libtorch_cpu.so")?, library("libc10.so")?);
         let exports_float8 = exports_float8(torch, &dlpack.getattr("to_dlpack")?);
         let mut dtypes = CAPABILITIES.dtypes;
         if !exports_float8 {
@@ -113,8 +116,9 @@ impl State {
             allocator: Allocator::of(torch),
             tensor_type: tensor_type.unbind(),
             storage_type: storage_type.unbind(),
-            modes: Modes::of(torch, &library),
-            bits: Bits::of(torch, &library),
+            modes: Modes::of(torch, &libtorch),
+            bits: Bits::of(torch, &libtorch),
+            autograd: Autograd::of(torch, &libc10),
             byte_dtypes: [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()],
             to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
