@@ -34,21 +34,14 @@ static PyObject *total(PyObject *module, PyObject *x) {
   request.dtypes = accepted;
   request.dtype_count = 2;
   request.device.device_type = kDLCPU;
+  request.borrow = 1;
   DLManagedTensorVersioned *taken;
   if (api->take(x, &request, &taken) < 0) return NULL;
 
-  /* A copy belongs to this call alone. Memory of the caller's is borrowed while it is read. */
   const DLTensor *tensor = &taken->dl_tensor;
-  int is_copy = (taken->flags & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
-  uint64_t borrow = 0;
-  if (!is_copy && api->borrow(x, tensor, 0, &borrow) < 0) {
-    release_tensor(taken);
-    return NULL;
-  }
   double result = add_up(tensor, 0, (const char *)tensor->data + tensor->byte_offset);
-  int status = is_copy ? 0 : api->release(borrow);
   release_tensor(taken);
-  return status < 0 ? NULL : PyFloat_FromDouble(result);
+  return PyFloat_FromDouble(result);
 }
 
 /* scale(x, factor): multiplies a dense vector of float32 in place. */
@@ -63,22 +56,16 @@ static PyObject *scale(PyObject *module, PyObject *args) {
   request.rank = 1;
   request.order = TENSORFERRY_ORDER_C;
   request.writable = 1;
+  request.borrow = 1;
   DLManagedTensorVersioned *taken;
   if (api->take(x, &request, &taken) < 0) return NULL;
-  uint64_t borrow;
-  if (api->borrow(x, &taken->dl_tensor, 1, &borrow) < 0) {
-    release_tensor(taken);
-    return NULL;
-  }
   float *data = (float *)((char *)taken->dl_tensor.data + taken->dl_tensor.byte_offset);
   int64_t length = taken->dl_tensor.shape[0];
   /* Nobody else writes this memory through an extension, so the GIL can be released. */
   Py_BEGIN_ALLOW_THREADS
   for (int64_t index = 0; index < length; index++) data[index] *= (float)factor;
   Py_END_ALLOW_THREADS
-  int status = api->release(borrow);
   release_tensor(taken);
-  if (status < 0) return NULL;
   Py_INCREF(Py_None);
   return Py_None;
 }

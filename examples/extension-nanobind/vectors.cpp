@@ -32,15 +32,10 @@ class Matrix {
     request.device.device_type = kDLCPU;
     request.rank = 2;
     request.order = TENSORFERRY_ORDER_C;
+    request.borrow = 1;
     DLManagedTensorVersioned *taken;
     if (api->take(object.ptr(), &request, &taken) < 0) throw nb::python_error();
     tensor_.reset(taken);
-    is_copy_ = (taken->flags & DLPACK_FLAG_BITMASK_IS_COPIED) != 0;
-    if (!is_copy_ && api->borrow(object.ptr(), &taken->dl_tensor, 0, &borrow_) < 0) throw nb::python_error();
-  }
-  Matrix(const Matrix &) = delete;
-  ~Matrix() {
-    if (tensor_ && !is_copy_ && borrow_ != 0 && api->release(borrow_) < 0) PyErr_Clear();
   }
 
   int64_t rows() const { return tensor_->dl_tensor.shape[0]; }
@@ -52,8 +47,6 @@ class Matrix {
 
  private:
   std::unique_ptr<DLManagedTensorVersioned, Delete> tensor_;
-  uint64_t borrow_ = 0;
-  bool is_copy_ = false;
 };
 
 // A vector of float32 in a managed tensor, which frees it.

@@ -33,6 +33,8 @@ class Request(ctypes.Structure):
         ("writable", c_int32),
         ("copy_allowed", c_int32),
         ("stream", c_int64),
+        ("borrow", c_int32),
+        ("reserved", c_int32),
     )
 
 
@@ -69,13 +71,19 @@ def request(
     writable: bool = False,
     copy_allowed: bool = True,
     stream: int = 0,
+    borrow: bool = False,
     size: int = ctypes.sizeof(Request),
 ) -> Request:
     """A request; by default that of TENSORFERRY_REQUEST_INIT."""
     listed = (RawDType * len(dtypes))(*map(raw_dtype, dtypes)) if dtypes else None
     made = Request(size, listed, len(dtypes), Device(*device), rank, order)
     made.writable, made.copy_allowed, made.stream = writable, copy_allowed, stream
+    made.borrow = borrow
     return made
+
+
+_with_gil = ctypes.PYFUNCTYPE(None, c_void_p)
+_without_gil = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 class Taken:
@@ -125,10 +133,12 @@ class Taken:
         strides = [step * dtype.itemsize for step in self.strides]
         return np.ndarray(self.shape, dtype, memory, -low, strides)
 
-    def release(self) -> None:
+    def release(self, with_gil: bool = True) -> None:
+        """Calls the deleter, if nobody has."""
         if self._is_held:
             self._is_held = False
-            self.managed.deleter(self.address)
+            deleter = ctypes.cast(self.managed.deleter, c_void_p).value
+            (_with_gil if with_gil else _without_gil)(deleter)(self.address)
 
     def give_up(self) -> None:
         """The managed tensor has another owner now."""

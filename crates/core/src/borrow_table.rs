@@ -24,19 +24,11 @@ pub struct ElementRange {
 
 impl ElementRange {
     /// The elements of a tensor; `None` for a tensor without elements.
+    #[inline]
     pub fn of<O>(tensor: &Tensor<O>) -> Option<Self> {
         let layout = tensor.layout();
-        if layout.is_empty() {
-            return None;
-        }
-        let (low, high) = layout.extent();
-        let address = tensor.data() as usize;
-        let axes = layout.shape().iter().zip(layout.strides());
-        let step = axes
-            .filter(|&(&length, _)| length > 1)
-            .fold(0, |step, (_, &stride)| gcd(step, stride.unsigned_abs()));
-        let range = (address.wrapping_add_signed(low as isize), address.wrapping_add_signed(high as isize));
-        Some(Self { range, address, item: layout.item(), step })
+        let axes = layout.shape().iter().copied().zip(layout.strides().iter().copied());
+        Self::of_axes(tensor.data() as usize, layout.item(), axes)
     }
 
     /// The elements of a tensor of DLPack; `None` for a tensor without elements.
@@ -47,16 +39,25 @@ impl ElementRange {
     pub unsafe fn of_raw(tensor: &RawTensor) -> Option<Self> {
         let item = (usize::from(tensor.dtype.bits) * usize::from(tensor.dtype.lanes)).div_ceil(8);
         let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
-        let (mut low, mut high, mut step) = (address, address.wrapping_add(item), 0);
-        for axis in 0..tensor.ndim.max(0) as usize {
+        let axes = (0..tensor.ndim.max(0) as usize).map(|axis| {
             // SAFETY: shape and strides have `ndim` numbers, by the contract of this function.
             let (length, stride) = unsafe { (*tensor.shape.add(axis), *tensor.strides.add(axis)) };
+            (length, stride.wrapping_mul(item as i64))
+        });
+        Self::of_axes(address, item, axes)
+    }
+
+    /// The elements at an address, by the length and the stride in bytes of each axis; `None` if a length is 0.
+    ///
+    /// The elements are in one allocation, so that no offset between two of them overflows.
+    #[inline(always)]
+    pub fn of_axes(address: usize, item: usize, axes: impl Iterator<Item = (i64, i64)>) -> Option<Self> {
+        let (mut low, mut high, mut step) = (address, address.wrapping_add(item), 0);
+        for (length, stride) in axes {
             if length == 0 {
                 return None;
             }
             if length > 1 {
-                // The elements are in one allocation, so that no offset between two of them overflows.
-                let stride = stride.wrapping_mul(item as i64);
                 let reach = (length - 1).wrapping_mul(stride) as isize;
                 let end = if reach < 0 { &mut low } else { &mut high };
                 *end = end.wrapping_add_signed(reach);
@@ -64,6 +65,26 @@ impl ElementRange {
             }
         }
         Some(Self { range: (low, high), address, item, step })
+    }
+
+    /// The address of one element.
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// The size of an element in bytes.
+    pub fn item(&self) -> usize {
+        self.item
+    }
+
+    /// The length and the stride in bytes of the axes of a tensor with this range, this address and this greatest common
+    /// divisor. It may have more elements.
+    pub fn axes(&self) -> impl Iterator<Item = (i64, i64)> {
+        let step = self.step as i64;
+        let after = (self.range.1 - self.item - self.address) as i64;
+        let before = (self.address - self.range.0) as i64;
+        let axis = move |(reach, stride): (i64, i64)| (reach > 0).then(|| (reach / step + 1, stride));
+        [(after, step), (before, -step)].into_iter().filter_map(axis)
     }
 
     /// Whether elements of both may overlap. Exact for slices of one array with equal strides, such as two of its columns. Never
@@ -105,11 +126,15 @@ pub enum BorrowConflict {
     Read,
 }
 
-struct Borrow<P> {
+/// A borrow, as its end returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Borrow<P> {
     /// `None` for a tensor without elements, which conflicts with nothing.
-    elements: Option<ElementRange>,
-    is_exclusive: bool,
-    payload: P,
+    pub elements: Option<ElementRange>,
+    /// Whether it is for writing.
+    pub is_exclusive: bool,
+    /// The caller's.
+    pub payload: P,
 }
 
 struct Slot<P> {
@@ -137,7 +162,8 @@ impl<P> BorrowTable<P> {
         Self { slots: Vec::new(), last_number: 0 }
     }
 
-    /// Adds a borrow, for writing if it is exclusive, and returns its identifier, which is not 0.
+    /// Adds a borrow, for writing if it is exclusive, and returns its identifier, which is not 0. A borrow that is added gets the
+    /// payload that `payload` returns.
     ///
     /// # Errors
     /// When the borrow conflicts with another one.
@@ -145,7 +171,7 @@ impl<P> BorrowTable<P> {
         &mut self,
         elements: Option<ElementRange>,
         is_exclusive: bool,
-        payload: P,
+        payload: impl FnOnce() -> P,
     ) -> Result<u64, BorrowConflict> {
         let mut free = None;
         for (index, slot) in self.slots.iter().enumerate() {
@@ -168,27 +194,26 @@ impl<P> BorrowTable<P> {
             self.slots.len() - 1
         });
         self.last_number = self.last_number.wrapping_add(1).max(1);
-        let borrow = Some(Borrow { elements, is_exclusive, payload });
+        let borrow = Some(Borrow { elements, is_exclusive, payload: payload() });
         self.slots[index] = Slot { number: self.last_number, borrow };
         Ok(u64::from(self.last_number) << 32 | index as u64)
     }
 
-    /// Ends a borrow, and returns whether it was exclusive, with its payload. `None` for an unknown identifier.
-    pub fn release(&mut self, identifier: u64) -> Option<(bool, P)> {
+    /// Ends a borrow, and returns it. `None` for an unknown identifier.
+    pub fn release(&mut self, identifier: u64) -> Option<Borrow<P>> {
         let slot = self.slots.get_mut((identifier & u64::from(u32::MAX)) as usize)?;
         if u64::from(slot.number) != identifier >> 32 {
             return None;
         }
-        let ended = slot.borrow.take().map(|borrow| (borrow.is_exclusive, borrow.payload));
+        let ended = slot.borrow.take();
         self.drop_empty_slots();
         ended
     }
 
-    /// Ends the borrows whose payload is not to be kept, and returns them as [`Self::release`] does.
-    pub fn retain(&mut self, keep: impl Fn(&P) -> bool) -> Vec<(bool, P)> {
+    /// Ends the borrows whose payload is not to be kept, and returns them.
+    pub fn retain(&mut self, keep: impl Fn(&P) -> bool) -> Vec<Borrow<P>> {
         let ends = |borrow: &mut Borrow<P>| !keep(&borrow.payload);
-        let ended = self.slots.iter_mut().filter_map(|slot| slot.borrow.take_if(ends));
-        let ended = ended.map(|borrow| (borrow.is_exclusive, borrow.payload)).collect();
+        let ended = self.slots.iter_mut().filter_map(|slot| slot.borrow.take_if(ends)).collect();
         self.drop_empty_slots();
         ended
     }
@@ -235,20 +260,25 @@ mod tests {
         ElementRange::of(&tensor(offset, shape, strides))
     }
 
+    /// Ends a borrow, and returns what tests compare.
+    fn end<P>(table: &mut BorrowTable<P>, identifier: u64) -> Option<(bool, P)> {
+        table.release(identifier).map(|ended| (ended.is_exclusive, ended.payload))
+    }
+
     #[test]
     fn readers_share_and_writers_exclude() {
         let mut table = BorrowTable::new();
         let whole = elements(0, &[8], &[4]);
         let (one, other) =
-            (table.borrow(whole, false, 'a').unwrap(), table.borrow(whole, false, 'b').unwrap());
-        assert_eq!(table.borrow(elements(28, &[1], &[4]), true, 'c'), Err(BorrowConflict::Read));
-        assert_eq!(table.release(one), Some((false, 'a')));
-        assert_eq!(table.release(other), Some((false, 'b')));
-        let writer = table.borrow(whole, true, 'd').unwrap();
-        assert_eq!(table.borrow(whole, false, 'e'), Err(BorrowConflict::Written));
-        assert_eq!(table.borrow(whole, true, 'f'), Err(BorrowConflict::Written));
-        table.borrow(elements(32, &[8], &[4]), true, 'g').unwrap();
-        assert_eq!(table.release(writer), Some((true, 'd')));
+            (table.borrow(whole, false, || 'a').unwrap(), table.borrow(whole, false, || 'b').unwrap());
+        assert_eq!(table.borrow(elements(28, &[1], &[4]), true, || 'c'), Err(BorrowConflict::Read));
+        assert_eq!(end(&mut table, one), Some((false, 'a')));
+        assert_eq!(end(&mut table, other), Some((false, 'b')));
+        let writer = table.borrow(whole, true, || 'd').unwrap();
+        assert_eq!(table.borrow(whole, false, || 'e'), Err(BorrowConflict::Written));
+        assert_eq!(table.borrow(whole, true, || 'f'), Err(BorrowConflict::Written));
+        table.borrow(elements(32, &[8], &[4]), true, || 'g').unwrap();
+        assert_eq!(end(&mut table, writer), Some((true, 'd')));
         assert_eq!(table.len(), 1);
     }
 
@@ -265,26 +295,26 @@ mod tests {
     #[test]
     fn an_ended_borrow_cannot_be_released_again() {
         let mut table = BorrowTable::new();
-        let first = table.borrow(None, true, ()).unwrap();
-        assert_eq!(table.release(first), Some((true, ())));
-        let second = table.borrow(None, true, ()).unwrap();
+        let first = table.borrow(None, true, || ()).unwrap();
+        assert_eq!(end(&mut table, first), Some((true, ())));
+        let second = table.borrow(None, true, || ()).unwrap();
         assert_ne!(first, second);
         assert_eq!(table.release(first), None);
         assert_eq!(table.release(0), None);
         assert_eq!(table.release(u64::MAX), None);
         assert!(!table.is_empty());
-        assert_eq!(table.release(second), Some((true, ())));
+        assert_eq!(end(&mut table, second), Some((true, ())));
         assert!(table.is_empty());
     }
 
     #[test]
     fn the_list_shrinks_after_a_peak() {
         let mut table = BorrowTable::new();
-        let held: Vec<_> = (0..100).map(|number| table.borrow(None, false, number).unwrap()).collect();
+        let held: Vec<_> = (0..100).map(|number| table.borrow(None, false, || number).unwrap()).collect();
         assert_eq!(table.retain(|&number| number < 10).len(), 90);
         assert_eq!((table.len(), table.slots.len()), (10, 10));
         for (number, &identifier) in held[..10].iter().enumerate() {
-            assert_eq!(table.release(identifier), Some((false, number)));
+            assert_eq!(end(&mut table, identifier), Some((false, number)));
         }
         assert!(held.into_iter().all(|identifier| table.release(identifier).is_none()));
         assert!(table.slots.is_empty());
@@ -332,6 +362,14 @@ mod tests {
             };
             // SAFETY: both vectors have `ndim` numbers. The memory is imagined, and nothing reads it.
             prop_assert_eq!(unsafe { ElementRange::of_raw(&raw) }, ElementRange::of(&described));
+        }
+
+        #[test]
+        fn axes_give_the_same_range_again(tensor in any_tensor()) {
+            if let Some(elements) = ElementRange::of(&tensor) {
+                let again = ElementRange::of_axes(elements.address(), elements.item(), elements.axes());
+                prop_assert_eq!(again, Some(elements));
+            }
         }
 
         #[test]

@@ -46,6 +46,10 @@ pub struct Request {
     pub copy_allowed: i32,
     /// The CUDA stream on which the extension uses the tensor, or [`NO_STREAM`].
     pub stream: i64,
+    /// Not 0: the memory is borrowed until the deleter runs.
+    pub borrow: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 impl Request {
@@ -60,6 +64,8 @@ impl Request {
         writable: 0,
         copy_allowed: 1,
         stream: 0,
+        borrow: 0,
+        reserved: 0,
     };
 }
 

@@ -168,8 +168,9 @@ impl Layout {
 
     /// Whether there are no elements.
     #[inline]
+    #[expect(clippy::manual_contains, reason = "`contains` is a call, and shapes are short")]
     pub fn is_empty(&self) -> bool {
-        self.shape().contains(&0)
+        self.shape().iter().any(|&length| length == 0)
     }
 
     /// The lowest byte and one past the highest byte of all elements, relative to the data pointer.
@@ -310,6 +311,7 @@ impl Layout {
 
     /// The lengths, then the normalised strides in elements, for DLPack; `None` if a stride is not a multiple
     /// of the element size.
+    #[inline]
     pub fn in_elements(&self) -> Option<Numbers> {
         let (empty, rank) = (self.is_empty(), self.rank());
         let mut numbers = zeros(rank);

@@ -74,6 +74,12 @@ typedef struct TfRequest {
    * tensor's framework has queued. 0 and 1 are the legacy default stream, 2 is the per-thread default stream.
    * TENSORFERRY_NO_STREAM orders nothing. */
   int64_t stream;
+  /* Not 0: the memory is borrowed until the deleter has run, for writing if `writable` is set, and otherwise for reading. Raises BorrowError
+   * if another borrow of overlapping memory excludes this one. A copy is not borrowed, and its source only while it is made. This costs less than `borrow` and `release`. If the
+   * deleter runs on a thread without the GIL, the borrow ends soon afterwards. */
+  int32_t borrow;
+  /* 0. */
+  int32_t reserved;
 } TfRequest;
 
 /* Every tensor, in place if possible. */
@@ -83,7 +89,7 @@ typedef struct TfRequest {
 #define TENSORFERRY_ANY_DEVICE { (DLDeviceType)0, 0 }
 #endif
 #define TENSORFERRY_REQUEST_INIT \
-  { sizeof(TfRequest), NULL, 0, TENSORFERRY_ANY_DEVICE, TENSORFERRY_ANY_RANK, TENSORFERRY_ORDER_ANY, 0, 1, 0 }
+  { sizeof(TfRequest), NULL, 0, TENSORFERRY_ANY_DEVICE, TENSORFERRY_ANY_RANK, TENSORFERRY_ORDER_ANY, 0, 1, 0, 0, 0 }
 
 /* The table. It is never freed. */
 typedef struct TfApi {
@@ -92,7 +98,8 @@ typedef struct TfApi {
   /* The size of the table in bytes: a function exists if the table reaches its end. */
   size_t size;
 
-  /* Reads a tensor of any framework, or any object that tensorferry.to accepts, except trees and sparse tensors. The result keeps
+  /* Reads a tensor of any framework, or any object that tensorferry.to accepts, except trees and sparse tensors. Memory that is copied
+   * is borrowed for reading meanwhile: BorrowError, if an extension is writing it. The result keeps
    * the memory alive until its deleter is called. Its strides are never NULL, unless the rank is 0. A NULL request is
    * TENSORFERRY_REQUEST_INIT. */
   int (*take)(PyObject *object, const TfRequest *request, DLManagedTensorVersioned **tensor);
@@ -105,21 +112,44 @@ typedef struct TfApi {
   PyObject *(*wrap)(DLManagedTensorVersioned *tensor, PyObject *like_or_name);
 
   /* Enters the memory of `tensor` into the table of borrows, which all extensions of the process share: `exclusive` for writing,
-   * and otherwise for reading. Raises BorrowError if another borrow of overlapping memory excludes this one. `object` is the object that
-   * the tensor was taken from, or NULL; an array of NumPy is borrowed in the table of rust-numpy too, and other objects over the same
-   * memory are not. Copies need no borrow. In the child of a fork the borrows of other threads have ended. */
+   * and otherwise for reading. Raises BorrowError if another borrow of overlapping memory excludes this one. A borrow that lasts as long
+   * as the tensor is a field of the request instead. `object` is the object that the tensor was taken from, or NULL; an array of NumPy is borrowed in the table of rust-numpy too, and other objects over the same
+   * memory are not. A copy belongs to the extension and needs no borrow. In the child of a fork the borrows of other threads have ended. */
   int (*borrow)(PyObject *object, const DLTensor *tensor, int exclusive, uint64_t *borrow);
 
   /* Ends a borrow. */
   int (*release)(uint64_t borrow);
 } TfApi;
 
-/* Imports tensorferry and returns its table, or NULL with an ImportError set, whose cause is the error of the import. */
+/* Whether the exception that is set says that tensorferry itself is not installed. */
+static inline int tensorferry_is_missing(void) {
+  PyObject *type, *value, *traceback, *name;
+  int is_missing = 0;
+  if (!PyErr_ExceptionMatches(PyExc_ModuleNotFoundError)) return 0;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  name = PyObject_GetAttrString(value, "name");
+  if (name != NULL) is_missing = PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "tensorferry") == 0;
+  Py_XDECREF(name);
+  PyErr_Restore(type, value, traceback);
+  return is_missing;
+}
+
+/* Imports tensorferry and returns its table. NULL with an ImportError set, whose cause is the first error, if tensorferry is not installed
+ * or has no table of this version; NULL with the error of the import, if that failed for another reason. */
 static inline const TfApi *tensorferry_import(void) {
-  const TfApi *api = (const TfApi *)PyCapsule_Import(TENSORFERRY_CAPSULE, 0);
+  const TfApi *api = NULL;
+  PyObject *module = PyImport_ImportModule("tensorferry");
+  if (module == NULL && !tensorferry_is_missing()) return NULL;
+  if (module != NULL) {
+    PyObject *capsule = PyObject_GetAttrString(module, "_C_API");
+    Py_DECREF(module);
+    /* The module keeps the capsule, and the table is never freed. */
+    if (capsule != NULL) api = (const TfApi *)PyCapsule_GetPointer(capsule, TENSORFERRY_CAPSULE);
+    Py_XDECREF(capsule);
+  }
   if (api == NULL) {
     PyObject *type, *cause, *traceback, *value;
-    if (!PyErr_ExceptionMatches(PyExc_ImportError) && !PyErr_ExceptionMatches(PyExc_AttributeError)) return NULL;
     PyErr_Fetch(&type, &cause, &traceback);
     PyErr_NormalizeException(&type, &cause, &traceback);
     Py_XDECREF(type);

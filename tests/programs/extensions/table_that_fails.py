@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
+import tempfile
+from pathlib import Path
 from types import ModuleType
 
 case, path = sys.argv[1:]
@@ -12,7 +14,11 @@ case, path = sys.argv[1:]
 Table = ctypes.c_uint32 * 32
 # Major, minor and size, then functions that nobody calls.
 numbers = {"too_old": (1, 0, 16), "another_major": (2, 5, 64)}.get(case)
-if numbers is None:
+if case == "error_inside":
+    folder = Path(tempfile.mkdtemp())
+    (folder / "tensorferry.py").write_text("raise RuntimeError('the cause')")
+    sys.path.insert(0, str(folder))
+elif numbers is None:
     sys.modules["tensorferry"] = None  # type: ignore[assignment]
 else:
     table = Table(*numbers)
@@ -29,6 +35,9 @@ spec = importlib.util.spec_from_file_location("vectors", path)
 assert spec is not None
 try:
     importlib.util.module_from_spec(spec)
+except RuntimeError as error:
+    assert (case, str(error)) == ("error_inside", "the cause"), error
+    sys.exit()
 except ImportError as error:
     said = str(error)
     assert (error.__cause__ is not None) == (case == "missing"), error.__cause__

@@ -105,6 +105,22 @@ pub fn to_versioned<O: Send + 'static>(tensor: Tensor<O>) -> Result<NonNull<Mana
     versioned(tensor, CONSUMED).map(NonNull::cast)
 }
 
+/// As [`to_versioned`], with another owner than the tensor's, so that the tensor is not moved.
+///
+/// # Errors
+/// As [`to_versioned`].
+///
+/// # Safety
+/// The owner keeps the memory valid, for the accesses that the tensor permits, as long as it exists.
+#[inline(always)]
+pub unsafe fn to_versioned_by<O, P: Send + 'static>(
+    tensor: &Tensor<O>,
+    owner: P,
+) -> Result<NonNull<ManagedTensorVersioned>> {
+    // SAFETY: `versioned_block` returned this block, and nothing has written an owner into it.
+    versioned_block::<O, P>(tensor, CONSUMED).map(|block| unsafe { owned_by(block, owner) }.cast())
+}
+
 /// As [`to_versioned`], for a consumer whose import may fail.
 ///
 /// # Errors
@@ -121,19 +137,28 @@ fn versioned<O: Send + 'static>(
     tensor: Tensor<O>,
     state: u8,
 ) -> Result<NonNull<Exported<ManagedTensorVersioned, O>>> {
+    let block = versioned_block::<O, O>(&tensor, state)?;
+    // SAFETY: `versioned_block` returned this block, and nothing has written an owner into it.
+    Ok(unsafe { owned_by(block, tensor.into_owner()) })
+}
+
+/// A block without its owner.
+#[inline(always)]
+fn versioned_block<O, P: Send + 'static>(
+    tensor: &Tensor<O>,
+    state: u8,
+) -> Result<NonNull<Exported<ManagedTensorVersioned, P>>> {
     let mut flags = if tensor.access() == Access::ReadOnly { FLAG_READ_ONLY } else { 0 };
     if tensor.dtype().bits() < 8 {
         flags |= FLAG_SUBBYTE_PADDED;
     }
-    let block = exported(&tensor, state, |dl_tensor, block| ManagedTensorVersioned {
+    exported(tensor, state, |dl_tensor, block| ManagedTensorVersioned {
         version: VERSION,
         manager_ctx: block,
-        deleter: Some(release_versioned::<O>),
+        deleter: Some(release_versioned::<P>),
         flags,
         dl_tensor,
-    })?;
-    // SAFETY: `exported` returned this block, and nothing has written an owner into it.
-    Ok(unsafe { owned_by(block, tensor.into_owner()) })
+    })
 }
 
 /// Whether [`to_versioned`] made the struct, from a tensor with this type of owner.
@@ -178,11 +203,11 @@ fn legacy<O: Send + 'static>(tensor: Tensor<O>, state: u8) -> Result<NonNull<Exp
 
 /// Allocates the block and writes all fields but the owner, in place, so that the tensor is not moved.
 #[inline(always)]
-fn exported<M, O>(
+fn exported<M, O, P>(
     tensor: &Tensor<O>,
     state: u8,
     wrap: impl FnOnce(RawTensor, *mut std::ffi::c_void) -> M,
-) -> Result<NonNull<Exported<M, O>>> {
+) -> Result<NonNull<Exported<M, P>>> {
     let layout = tensor.layout();
     if tensor.order() != ByteOrder::Native {
         return Err(Error::new(
@@ -212,9 +237,9 @@ fn exported<M, O>(
     // and large enough for its type, so its fields may be written and the numbers, once written, borrowed. There are `2 * rank`
     // numbers, so the strides start within them; the numbers do not move before the block is freed.
     unsafe {
-        let block = alloc::alloc(alloc::Layout::new::<Exported<M, O>>()).cast::<Exported<M, O>>();
+        let block = alloc::alloc(alloc::Layout::new::<Exported<M, P>>()).cast::<Exported<M, P>>();
         if block.is_null() {
-            return Err(Error::out_of_memory(size_of::<Exported<M, O>>()));
+            return Err(Error::out_of_memory(size_of::<Exported<M, P>>()));
         }
         (&raw mut (*block).state).write(AtomicU8::new(state));
         (&raw mut (*block).numbers).write(numbers);

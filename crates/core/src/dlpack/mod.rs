@@ -11,5 +11,7 @@ pub mod abi;
 pub mod export;
 pub mod import;
 
-pub use export::{ExportOffer, is_own_export, offer_legacy, offer_versioned, to_legacy, to_versioned};
+pub use export::{
+    ExportOffer, is_own_export, offer_legacy, offer_versioned, to_legacy, to_versioned, to_versioned_by,
+};
 pub use import::{ManagedOwner, borrow, borrow_versioned, from_legacy, from_versioned};

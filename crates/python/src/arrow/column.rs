@@ -173,7 +173,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     Ok(Source {
         object: object.clone(),
         framework: "arrow",
-        memory: SourceMemory::Pending { pending, device, dtype, layout },
+        memory: SourceMemory::Pending { pending, device, dtype, layout, reads: None },
         mutability: SourceMutability::Temporary,
         through_array: false,
         counts: column.counts,

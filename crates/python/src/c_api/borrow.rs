@@ -1,29 +1,20 @@
-//! `borrow` and `release`: the table of borrows, and that of rust-numpy.
-//!
-//! Extensions that use rust-numpy record their borrows of arrays in a table of their own, in a capsule on a module of NumPy. An array
-//! that is borrowed here is borrowed there too, so that both kinds of extension see each other. Memory that NumPy shares with another
-//! framework is in rust-numpy's table only if it was borrowed as an array.
+//! `borrow` and `release`, and borrows that last as long as a managed tensor.
 
-use super::entry::{Step, enter};
+use super::entry::{PendingException, Step, enter};
+use super::numpy_borrows::{ArrayFacts, BorrowedArray};
 use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
+use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::{Failure, Result, fail};
-use crate::frameworks::numpy;
-use crate::interpreter::fork_lock;
-use crate::interpreter::objects;
-use crate::interpreter::once::ForkSafeOnce;
-use crate::interpreter::owner::Owner;
-use ::numpy::{PyArray1, PyArrayMethods};
+use crate::interpreter::guard::InterpreterGuard;
+use crate::interpreter::owner::{self, GilBound, NeedsGil, Owner};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use smallvec::SmallVec;
-use std::ffi::{CStr, c_int, c_void};
-use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use tensorferry_core::borrow_table::{BorrowConflict, BorrowTable, ElementRange};
+use std::cell::{RefCell, RefMut};
+use std::ffi::{c_int, c_void};
+use tensorferry_core::borrow_table::{Borrow, BorrowConflict, BorrowTable, ElementRange};
 use tensorferry_core::dlpack::abi::RawTensor;
-use tensorferry_core::dlpack::borrow as describe;
-use tensorferry_core::{Access, ByteOrder, Device, ErrorKind, Layout, Tensor};
+use tensorferry_core::{ErrorKind, Tensor};
 
 /// What a borrow holds.
 struct Held {
@@ -33,22 +24,20 @@ struct Held {
     thread: libc::pthread_t,
 }
 
-/// An array that is borrowed in the table of rust-numpy.
-///
-/// rust-numpy computes the key of a borrow from the array, at its beginning and at its end, and aborts if it does not find the key.
-/// Python code can change the shape, the type or the memory of an array in between.
-struct BorrowedArray {
-    array: Py<PyAny>,
-    /// The description of the array at the beginning; `None` for a view that nobody else has.
-    before: Option<Tensor<()>>,
-}
+/// The borrows of all extensions. A lock would cost as much as the rest of an entry.
+static BORROWS: Borrows = Borrows(RefCell::new(BorrowTable::new()));
 
-/// The borrows of all extensions.
-static BORROWS: Mutex<BorrowTable<Held>> = Mutex::new(BorrowTable::new());
+struct Borrows(RefCell<BorrowTable<Held>>);
 
-/// Only threads with the GIL lock the table, and none runs Python code meanwhile, so that a fork never copies it locked.
-fn borrows(_py: Python<'_>) -> MutexGuard<'static, BorrowTable<Held>> {
-    BORROWS.lock().unwrap_or_else(PoisonError::into_inner)
+// SAFETY: sharing requires that no two threads access the `RefCell` at the same time. `borrows` alone accesses it, and takes a
+// `Python` token, so its thread has the GIL: the module declares that it needs the GIL, and refuses subinterpreters. Its callers
+// keep the result for one call of the table, which runs no code that could release the GIL. A fork never copies it in use for the
+// same reason.
+unsafe impl Sync for Borrows {}
+
+#[inline(always)]
+fn borrows(_py: Python<'_>) -> RefMut<'static, BorrowTable<Held>> {
+    BORROWS.0.borrow_mut()
 }
 
 /// The function of the table.
@@ -62,12 +51,20 @@ pub(super) unsafe extern "C" fn borrow(
     borrow: *mut u64,
 ) -> c_int {
     let object = object.cast::<ffi::PyObject>();
-    // SAFETY: `enter` requires the GIL, `borrow_tensor` a live object or null and a valid tensor: the contract of `borrow`.
+    // SAFETY: `enter` requires the GIL, `of_raw` a valid tensor, and `from_borrowed_ptr_or_opt` a live object or null: the contract of
+    // `borrow`.
     let begun = unsafe {
         enter(
-            |py| match borrow_tensor(py, object, tensor, exclusive != 0) {
-                Ok(identifier) => Step::Done(identifier),
-                Err(failure) => Step::Slow(failure),
+            |py| {
+                if (*tensor).ndim > 0 && ((*tensor).shape.is_null() || (*tensor).strides.is_null()) {
+                    return Step::Slow(no_strides());
+                }
+                let elements = ElementRange::of_raw(&*tensor);
+                let object = Bound::from_borrowed_ptr_or_opt(py, object);
+                match array_of(object.as_ref()).and_then(|array| begin(py, array, elements, exclusive != 0)) {
+                    Ok(identifier) => Step::Done(identifier),
+                    Err(failure) => Step::Slow(failure),
+                }
             },
             |_, failure| Err(failure),
         )
@@ -91,13 +88,7 @@ pub(super) unsafe extern "C" fn release(borrow: u64) -> c_int {
     let ended = unsafe {
         let _pending = PendingException::save();
         enter(
-            |py| match borrows(py).release(borrow) {
-                Some((is_exclusive, held)) => {
-                    end(py, is_exclusive, held);
-                    Step::Done(())
-                }
-                None => Step::Slow(()),
-            },
+            |py| if end(py, borrow) { Step::Done(()) } else { Step::Slow(()) },
             |_, ()| {
                 let fact = format!("no borrow has the identifier {borrow}");
                 Err(fail(ErrorKind::InvalidArgument, fact, "release each borrow once"))
@@ -107,62 +98,10 @@ pub(super) unsafe extern "C" fn release(borrow: u64) -> c_int {
     if ended.is_some() { 0 } else { -1 }
 }
 
-/// An exception that was set when a function began, and is set again when it ends, instead of its own. Code that cleans up after an
-/// error calls `release`.
-struct PendingException {
-    class: *mut ffi::PyObject,
-    value: *mut ffi::PyObject,
-    traceback: *mut ffi::PyObject,
-}
-
-impl PendingException {
-    /// # Safety
-    /// The thread has the GIL until the result is dropped.
-    #[inline(always)]
-    unsafe fn save() -> Option<Self> {
-        let mut saved = Self { class: ptr::null_mut(), value: ptr::null_mut(), traceback: ptr::null_mut() };
-        // SAFETY: both functions require the GIL, as the contract of this function says, and pointers to locals.
-        unsafe {
-            if ffi::PyErr_Occurred().is_null() {
-                return None;
-            }
-            ffi::PyErr_Fetch(&raw mut saved.class, &raw mut saved.value, &raw mut saved.traceback);
-        }
-        Some(saved)
-    }
-}
-
-impl Drop for PendingException {
-    fn drop(&mut self) {
-        // SAFETY: `PyErr_Restore` takes the references that `PyErr_Fetch` gave, once. The thread has the GIL by the contract of `save`.
-        unsafe { ffi::PyErr_Restore(self.class, self.value, self.traceback) }
-    }
-}
-
-/// Ends a borrow that is no longer in the table.
-#[inline(always)]
-fn end(py: Python<'_>, is_exclusive: bool, held: Held) {
-    let Some(BorrowedArray { array, before }) = held.array else { return };
-    match before.filter(|before| !numpy::has_layout(array.bind(py), before)) {
-        None => NumpyBorrows::release(py, array.bind(py), is_exclusive),
-        Some(before) => {
-            // SAFETY: the tensor had elements, and was taken from the array.
-            match unsafe { private_view(array.bind(py), &before) } {
-                Ok(view) => NumpyBorrows::release(py, &view, is_exclusive),
-                // Without memory for the view, the array stays borrowed there.
-                Err(failure) => drop(failure),
-            }
-        }
-    }
-    array.drop_ref(py);
-}
-
 /// Called in the child of a fork: the borrows of other threads would never end.
 pub(crate) fn after_fork_in_child(py: Python<'_>) {
     let ended = borrows(py).retain(|held| held.thread == current_thread());
-    for (is_exclusive, held) in ended {
-        end(py, is_exclusive, held);
-    }
+    ended.into_iter().for_each(|ended| end_in_numpy(py, ended));
 }
 
 /// The calling thread, which keeps its identifier in the child of a fork.
@@ -172,94 +111,84 @@ fn current_thread() -> libc::pthread_t {
     unsafe { libc::pthread_self() }
 }
 
-/// Enters a borrow into both tables.
-///
-/// # Safety
-/// `object` is null or a live object, from which `tensor`, a valid tensor, was taken.
+/// The object, if it is a tensor of NumPy, which is not imported for the answer.
 #[inline(always)]
-unsafe fn borrow_tensor(
+pub(super) fn array_of<'a, 'py>(
+    object: Option<&'a Bound<'py, PyAny>>,
+) -> Result<Option<&'a Bound<'py, PyAny>>> {
+    let Some(object) = object else { return Ok(None) };
+    let is_array = matches!(recognise(object)?.kind(), Recognised::Tensor(Builtin::Numpy, _));
+    Ok(is_array.then_some(object))
+}
+
+/// Borrows the memory of a tensor. `array` is the tensor of NumPy that it was read from, if it was one.
+#[inline(always)]
+pub(super) fn begin_of(
     py: Python<'_>,
-    object: *mut ffi::PyObject,
-    tensor: *const RawTensor,
+    tensor: &Tensor<Owner>,
+    array: Option<&Bound<'_, PyAny>>,
     is_exclusive: bool,
 ) -> Result<u64> {
-    // SAFETY: `of_raw` requires a valid tensor, and `from_borrowed_ptr_or_opt` null or a live object: the contract of this function.
-    let (elements, object) =
-        unsafe { (ElementRange::of_raw(&*tensor), Bound::from_borrowed_ptr_or_opt(py, object)) };
-    let thread = current_thread();
-    if let Some(object) = &object
-        && elements.is_some()
-        && is_array(object)?
-    {
-        // SAFETY: `describe` requires shape and strides during the call: those of a valid tensor. Nothing uses the memory through the
-        // result. `borrowed_array` requires a tensor with elements that was taken from the array. Both are the contract of this
-        // function.
-        let array = unsafe { borrowed_array(object, describe(tensor.read(), Access::ReadOnly, true, ())?) }?;
-        let table = NumpyBorrows::get(py)?;
-        let acquired = array.array.bind(py).clone();
-        let held = Held { array: Some(array), thread };
-        let identifier = borrows(py).borrow(elements, is_exclusive, held).map_err(conflict)?;
-        if let Err(failure) = table.acquire(&acquired, is_exclusive) {
-            let ended = borrows(py).release(identifier);
-            drop(ended);
-            return Err(failure);
-        }
-        return Ok(identifier);
-    }
-    borrows(py).borrow(elements, is_exclusive, Held { array: None, thread }).map_err(conflict)
+    begin(py, array, ElementRange::of(tensor), is_exclusive)
 }
 
-/// The array for the table of rust-numpy: itself, or a view that nobody else has where rust-numpy would count strides of axes with
-/// one element, which mean nothing, or divide by a stride of 0.
-///
-/// # Safety
-/// The tensor has elements, and was taken from the array.
+/// Enters a borrow into both tables. `array` is the tensor of NumPy that the elements were read from, if it was one.
 #[inline(always)]
-unsafe fn borrowed_array(array: &Bound<'_, PyAny>, tensor: Tensor<()>) -> Result<BorrowedArray> {
-    let mut axes = tensor.layout().shape().iter().zip(tensor.layout().strides());
-    if axes.all(|(&length, &stride)| length > 1 && stride != 0) && numpy::has_layout(array, &tensor) {
-        return Ok(BorrowedArray { array: array.clone().unbind(), before: Some(tensor) });
+fn begin(
+    py: Python<'_>,
+    array: Option<&Bound<'_, PyAny>>,
+    elements: Option<ElementRange>,
+    is_exclusive: bool,
+) -> Result<u64> {
+    let facts = match (array, &elements) {
+        (Some(array), Some(elements)) => ArrayFacts::of(array, elements)?,
+        _ => None,
+    };
+    let borrowed = array.zip(facts);
+    let held = || Held {
+        array: borrowed.map(|(array, facts)| BorrowedArray::new(array, facts)),
+        thread: current_thread(),
+    };
+    let identifier = borrows(py).borrow(elements, is_exclusive, held).map_err(refusal)?;
+    let (Some((array, facts)), Some(elements)) = (borrowed, &elements) else { return Ok(identifier) };
+    let failure = match facts.acquire(array, elements, is_exclusive) {
+        Ok(None) => return Ok(identifier),
+        Ok(Some(conflict)) => refusal(conflict),
+        Err(failure) => failure,
+    };
+    let ended = borrows(py).release(identifier);
+    if let Some(array) = ended.and_then(|ended| ended.payload.array) {
+        array.drop_refs(py);
     }
-    // SAFETY: the contract of this function.
-    let view = unsafe { private_view(array, &tensor) }?;
-    Ok(BorrowedArray { array: view.unbind(), before: None })
+    Err(failure)
 }
 
-/// A view of an array, without the axes of one element and those of stride 0. It has the same key as the array had when the tensor was
-/// taken from it.
-///
-/// # Safety
-/// The tensor has elements, and was taken from the array.
-#[cold]
-unsafe fn private_view<'py>(array: &Bound<'py, PyAny>, tensor: &Tensor<()>) -> Result<Bound<'py, PyAny>> {
-    let (layout, dtype) = (tensor.layout(), tensor.dtype());
-    let axes = layout.shape().iter().zip(layout.strides());
-    let axes = axes.filter(|&(&length, &stride)| length > 1 && stride != 0);
-    let axes = axes.map(|(&length, &stride)| (length, stride));
-    let (lengths, strides): (SmallVec<[i64; 4]>, SmallVec<[i64; 4]>) = axes.unzip();
-    let layout = Layout::strided(layout.item(), &lengths, &strides)?;
-    let layout = if layout.rank() == 0 { Layout::dense(layout.item(), &[1])? } else { layout };
-    let is_writable = numpy::memory_of(array).is_some_and(|memory| memory.writable);
-    let access = if is_writable { Access::ReadWrite } else { Access::ReadOnly };
-    let owner = Owner::object(array.clone().unbind());
-    // SAFETY: `Tensor::new` requires memory of the layout while the owner lives: the elements are some of those of the tensor, and
-    // the array keeps them. Nothing reads or writes them through the view.
-    let tensor =
-        unsafe { Tensor::new(tensor.data(), dtype, layout, Device::CPU, ByteOrder::Native, access, owner) }?;
-    numpy::write_array(array.py(), tensor)
-}
-
-/// Whether the object is an array of NumPy, which is not imported for the answer.
+/// Ends a borrow in both tables. False if none has this identifier.
 #[inline(always)]
-fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
-    match recognise(object)?.kind() {
-        Recognised::Tensor(Builtin::Numpy, _) => numpy::is_array(object),
-        _ => Ok(false),
+fn end(py: Python<'_>, identifier: u64) -> bool {
+    let ended = borrows(py).release(identifier);
+    ended.map(|ended| end_in_numpy(py, ended)).is_some()
+}
+
+/// Ends a borrow that is no longer in our table.
+#[inline(always)]
+fn end_in_numpy(py: Python<'_>, ended: Borrow<Held>) {
+    if let (Some(array), Some(elements)) = (ended.payload.array, &ended.elements) {
+        array.release(py, elements, ended.is_exclusive);
     }
 }
 
 #[cold]
-fn conflict(conflict: BorrowConflict) -> Failure {
+fn no_strides() -> Failure {
+    fail(
+        ErrorKind::InvalidTensor,
+        "the tensor has no shape or no strides",
+        "borrow a tensor that take returned, or set both",
+    )
+}
+
+#[cold]
+fn refusal(conflict: BorrowConflict) -> Failure {
     let fact = match conflict {
         BorrowConflict::Written => "an extension is writing the memory of this tensor",
         BorrowConflict::Read => {
@@ -271,94 +200,56 @@ fn conflict(conflict: BorrowConflict) -> Failure {
     fail(ErrorKind::BorrowConflict, fact, hint)
 }
 
-/// The C struct in the capsule of rust-numpy, version 1. Later versions append fields.
-#[repr(C)]
-struct NumpyBorrows {
-    version: u64,
-    flags: *mut c_void,
-    acquire: unsafe extern "C" fn(*mut c_void, *mut ffi::PyObject) -> c_int,
-    acquire_mut: unsafe extern "C" fn(*mut c_void, *mut ffi::PyObject) -> c_int,
-    release: unsafe extern "C" fn(*mut c_void, *mut ffi::PyObject),
-    release_mut: unsafe extern "C" fn(*mut c_void, *mut ffi::PyObject),
+/// A borrow for reading while a source is copied: another extension may be writing the memory.
+pub(super) struct BorrowDuringCopy<'py> {
+    borrow: u64,
+    py: Python<'py>,
 }
 
-/// A pointer into the capsule, which is never freed.
-#[derive(Clone, Copy)]
-struct TablePointer(*const NumpyBorrows);
-
-// SAFETY: the pointer is only used with the GIL held, by functions that take a token.
-unsafe impl Send for TablePointer {}
-// SAFETY: as above.
-unsafe impl Sync for TablePointer {}
-
-static NUMPY_BORROWS: ForkSafeOnce<TablePointer> = ForkSafeOnce::new();
-
-const CAPSULE_NAME: &CStr = c"_RUST_NUMPY_BORROW_CHECKING_API";
-
-impl NumpyBorrows {
-    /// The table. The first call creates it, unless an extension has.
-    #[inline(always)]
-    fn get(py: Python<'_>) -> Result<&'static Self> {
-        let table = NUMPY_BORROWS.get_or_try_init(py, || Python::attach(Self::find))?;
-        // SAFETY: the pointer is that of a capsule of rust-numpy, whose struct has these fields from version 1 on, which `find` has
-        // compared. `find` leaks a reference to the capsule.
-        Ok(unsafe { &*table.0 })
-    }
-
-    #[cold]
-    fn find(py: Python<'_>) -> Result<TablePointer> {
-        let unusable = |fact: &str| {
-            fail(
-                ErrorKind::FrameworkFailed,
-                fact.to_owned(),
-                "check that NumPy and the extensions are up to date",
-            )
+impl<'py> BorrowDuringCopy<'py> {
+    /// Borrows the memory of a source, which was read from `object`; `None` if the copy reads no tensor's memory.
+    pub(super) fn of(object: &Bound<'py, PyAny>, source: &Source<'_>) -> Result<Option<Self>> {
+        let elements = match &source.memory {
+            SourceMemory::InPlace(tensor) => ElementRange::of(tensor),
+            SourceMemory::Pending { reads, .. } => reads.as_deref().copied(),
         };
-        // The borrow of an array creates the capsule. It sets a cell of PyO3's, which a fork must not copy.
-        fork_lock::without_fork(py, || drop(PyArray1::<u8>::zeros(py, 1, false).readonly()))?;
-        let module = match py.import("numpy._core.multiarray") {
-            Ok(module) => module,
-            Err(_) => py.import("numpy.core.multiarray")?,
-        };
-        let capsule = module.getattr(CAPSULE_NAME.to_string_lossy().as_ref())?;
-        let table = objects::capsule_pointer(&capsule, CAPSULE_NAME)
-            .ok_or_else(|| unusable("the borrows of rust-numpy are not in a capsule of their name"))?
-            .cast::<Self>();
-        // SAFETY: every version of the struct begins with its version.
-        if unsafe { (&raw const (*table.as_ptr()).version).read() } < 1 {
-            return Err(unusable("the borrows of rust-numpy have an unknown version"));
-        }
-        std::mem::forget(capsule);
-        Ok(TablePointer(table.as_ptr()))
+        let Some(elements) = elements else { return Ok(None) };
+        let py = object.py();
+        let borrow = begin(py, array_of(Some(object))?, Some(elements), false)?;
+        Ok(Some(Self { borrow, py }))
     }
+}
 
+impl Drop for BorrowDuringCopy<'_> {
+    fn drop(&mut self) {
+        end(self.py, self.borrow);
+    }
+}
+
+/// An owner, and the borrow of its memory. The borrow ends first.
+pub(super) type BorrowedOwner = GilBound<BorrowedMemory>;
+
+pub(super) struct BorrowedMemory {
+    borrow: u64,
+    owner: Owner,
+}
+
+impl BorrowedMemory {
     #[inline(always)]
-    fn acquire(&self, array: &Bound<'_, PyAny>, is_exclusive: bool) -> Result<()> {
-        let acquire = if is_exclusive { self.acquire_mut } else { self.acquire };
-        // SAFETY: rust-numpy's function requires an array, as the caller has checked, and the GIL, which the `Bound` proves.
-        match unsafe { acquire(self.flags, array.as_ptr()) } {
-            0 => Ok(()),
-            -2 => Err(fail(
-                ErrorKind::InvalidArgument,
-                "the array is read-only, and this call would write it",
-                "pass a writable array",
-            )),
-            // A writer excludes a reader, and both exclude a writer.
-            _ if is_exclusive => Err(conflict(BorrowConflict::Read)),
-            _ => Err(conflict(BorrowConflict::Written)),
-        }
+    pub(super) fn owner(borrow: u64, owner: Owner) -> BorrowedOwner {
+        GilBound::new(Self { borrow, owner })
+    }
+}
+
+impl NeedsGil for BorrowedMemory {
+    #[inline]
+    fn drop_attached(self, py: Python<'_>) {
+        // In the child of a fork, the borrow of another thread has ended.
+        end(py, self.borrow);
+        self.owner.release(py);
     }
 
-    /// Ends the borrow of a view.
-    fn release(py: Python<'_>, view: &Bound<'_, PyAny>, is_exclusive: bool) {
-        let Some(table) = NUMPY_BORROWS.get(py) else { return };
-        // SAFETY: the pointer is valid, as in `get`. rust-numpy's functions require an array that was acquired in the same way and has
-        // not changed: the table of borrows holds an array only if `acquire` succeeded, and `end` has compared it, or has made a view
-        // like it.
-        unsafe {
-            let table = &*table.0;
-            let release = if is_exclusive { table.release_mut } else { table.release };
-            release(table.flags, view.as_ptr());
-        }
+    fn defer(self, guard: &InterpreterGuard) {
+        owner::defer(guard, Owner::other(Box::new(GilBound::new(self))));
     }
 }

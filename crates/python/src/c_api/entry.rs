@@ -1,4 +1,4 @@
-//! The entry of each function of the table: errors, panics, and the fast path before the slow one.
+//! The entry of each function of the table: errors, panics, pending exceptions, and the fast path before the slow one.
 
 use crate::errors::{Failure, Result};
 use crate::interpreter::guard;
@@ -7,6 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use tensorferry_core::emergency_pool;
 
 /// The outcome of the fast path of a function.
@@ -63,4 +64,36 @@ fn refuse_subinterpreter<T>() -> Option<T> {
 fn raise<T>(failure: Failure) -> Option<T> {
     Python::attach(|py| PyErr::from(failure).restore(py));
     None
+}
+
+/// An exception that was set when a function began, and is set again when it ends, instead of its own. Code that cleans up after an
+/// error calls `release` and deleters.
+pub(super) struct PendingException {
+    class: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    traceback: *mut ffi::PyObject,
+}
+
+impl PendingException {
+    /// # Safety
+    /// The thread has the GIL until the result is dropped.
+    #[inline(always)]
+    pub(super) unsafe fn save() -> Option<Self> {
+        let mut saved = Self { class: ptr::null_mut(), value: ptr::null_mut(), traceback: ptr::null_mut() };
+        // SAFETY: both functions require the GIL, as the contract of this function says, and pointers to locals.
+        unsafe {
+            if ffi::PyErr_Occurred().is_null() {
+                return None;
+            }
+            ffi::PyErr_Fetch(&raw mut saved.class, &raw mut saved.value, &raw mut saved.traceback);
+        }
+        Some(saved)
+    }
+}
+
+impl Drop for PendingException {
+    fn drop(&mut self) {
+        // SAFETY: `PyErr_Restore` takes the references that `PyErr_Fetch` gave, once. The thread has the GIL by the contract of `save`.
+        unsafe { ffi::PyErr_Restore(self.class, self.value, self.traceback) }
+    }
 }

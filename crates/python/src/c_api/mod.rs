@@ -5,6 +5,7 @@
 
 pub(crate) mod borrow;
 mod entry;
+mod numpy_borrows;
 mod request;
 mod take;
 mod wrap;

@@ -46,21 +46,21 @@ static DENSE: TargetCapabilities = TargetCapabilities { strides: Strides::Dense,
 /// A request whose size and fields were checked.
 #[derive(Clone, Copy)]
 pub(super) struct CheckedRequest<'a> {
-    request: Request,
+    request: &'a Request,
     /// The accepted element types; empty if every type is accepted.
     dtypes: &'a [RawDType],
 }
 
-impl CheckedRequest<'_> {
+impl<'a> CheckedRequest<'a> {
     /// Reads the struct of an extension. Null is the default request.
     ///
     /// # Safety
     /// `given` is null, or points to a struct with as many bytes as its first field says. Its `dtypes` is null, or points to
-    /// `dtype_count` element types as long as the result is used.
+    /// `dtype_count` element types. Nothing writes either as long as the result is used.
     #[inline(always)]
     pub(super) unsafe fn read(given: *const Request) -> Result<Self> {
         if given.is_null() {
-            return Ok(Self { request: Request::INIT, dtypes: &[] });
+            return Ok(Self { request: &Request::INIT, dtypes: &[] });
         }
         // SAFETY: the contract of this function: the struct begins with its size.
         let size = unsafe { (&raw const (*given).size).read() };
@@ -68,11 +68,13 @@ impl CheckedRequest<'_> {
             // SAFETY: the contract of this function.
             unsafe { check_size(given, size) }?;
         }
-        // SAFETY: the contract of this function: the struct has `size` bytes, which are at least those of `Request`.
-        let request = unsafe { given.read() };
+        // SAFETY: the contract of this function: the struct has `size` bytes, which are at least those of `Request`, and nothing
+        // writes it.
+        let request = unsafe { &*given };
         let has_types = !request.dtypes.is_null() || request.dtype_count == 0;
-        if !has_types || !(ORDER_ANY..=ORDER_F).contains(&request.order) || request.rank < ANY_RANK {
-            return Err(invalid_request(&request));
+        let is_known = (ORDER_ANY..=ORDER_F).contains(&request.order) && request.rank >= ANY_RANK;
+        if !has_types || !is_known || request.reserved != 0 {
+            return Err(invalid_request(request));
         }
         let dtypes = match request.dtype_count {
             0 => &[],
@@ -98,6 +100,12 @@ impl CheckedRequest<'_> {
     #[inline(always)]
     pub(super) fn is_writable(&self) -> bool {
         self.request.writable != 0
+    }
+
+    /// Whether the memory is borrowed until the deleter runs.
+    #[inline(always)]
+    pub(super) fn is_borrowed(&self) -> bool {
+        self.request.borrow != 0
     }
 
     /// The options for the planner.
@@ -312,8 +320,8 @@ fn size_error(size: usize) -> Failure {
 #[cold]
 fn invalid_request(request: &Request) -> Failure {
     let fact = format!(
-        "the request of the extension is invalid: {} element types, rank {}, order {}",
-        request.dtype_count, request.rank, request.order
+        "the request of the extension is invalid: {} element types, rank {}, order {}, reserved {}",
+        request.dtype_count, request.rank, request.order, request.reserved
     );
     fail(ErrorKind::InvalidArgument, fact, "start from TENSORFERRY_REQUEST_INIT of tensorferry.h")
 }

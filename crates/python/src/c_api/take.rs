@@ -3,13 +3,14 @@
 //! The fast path shares a framework's own tensor, or a buffer, in host memory. Everything else goes through the planner, with the
 //! extension as the target.
 
+use super::borrow::{BorrowDuringCopy, BorrowedMemory, array_of, begin_of};
 use super::entry::{Step, enter};
 use super::request::CheckedRequest;
 use crate::arrow::read::{self, Purpose};
 use crate::conversion::gpu_transfer::{DeviceDestination, copy_to_device, order_sharing};
 use crate::conversion::gradient_warning;
 use crate::conversion::host_copy::copy_packed;
-use crate::conversion::object_kinds::Recognised;
+use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::read_only::flag_read_only;
 use crate::conversion::reading::{self, materialise, require_in_place};
 use crate::conversion::recognise::recognise;
@@ -27,7 +28,7 @@ use std::ptr::NonNull;
 use std::time::Instant;
 use tensorferry_core::c_api::Request;
 use tensorferry_core::dlpack::abi::{FLAG_IS_COPIED, ManagedTensorVersioned};
-use tensorferry_core::dlpack::to_versioned;
+use tensorferry_core::dlpack::{ManagedOwner, to_versioned, to_versioned_by};
 use tensorferry_core::plan::{self, FastDecision, SourceMutability};
 use tensorferry_core::{Access, ByteOrder, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Gpu, Stream, StreamMemory, SyncPoint, TransferControl};
@@ -56,10 +57,10 @@ pub(super) unsafe extern "C" fn take(
                 let object = Bound::ref_from_ptr(py, &object);
                 match state {
                     NotShared::Failed(failure) => Err(failure),
-                    NotShared::Read(source, request) => by_plan(py, source, request, None),
+                    NotShared::Read(source, request) => by_plan(object, source, request, None),
                     NotShared::NotRead(request) => {
                         let started = trace::is_tracing().then(Instant::now);
-                        by_plan(py, read_any(object)?, request, started)
+                        by_plan(object, read_any(object)?, request, started)
                     }
                 }
             },
@@ -94,36 +95,65 @@ fn share_fast<'a, 'py>(
     if trace::is_tracing() || request.is_transposed() {
         return Step::Slow(NotShared::NotRead(request));
     }
-    let read = match recognise(object) {
+    let (mut read, array) = match recognise(object) {
         Ok(recognised) => match (recognised.tensor(), recognised.kind()) {
-            (Some(tensor), _) => tensor.framework().framework().read(tensor),
-            (None, Recognised::Bytes | Recognised::Buffer) => buffer::read(object),
+            (Some(tensor), _) => {
+                let array = (tensor.framework() == Builtin::Numpy).then_some(object);
+                (tensor.framework().framework().read(tensor), array)
+            }
+            (None, Recognised::Bytes | Recognised::Buffer) => (buffer::read(object), None),
             _ => return Step::Slow(NotShared::NotRead(request)),
         },
-        Err(failure) => Err(failure),
-    };
-    let source = match read {
-        Ok(source) => source,
-        Err(failure) => return Step::Slow(NotShared::Failed(failure)),
+        Err(failure) => (Err(failure), None),
     };
     let target = request.capabilities();
-    let access = {
-        let description = source.describe();
-        let is_accepted = request.accepts(&description) && description.device.is_host();
-        match plan::fast_decision(&description, target) {
-            Some(FastDecision::Share(access)) if is_accepted => access,
-            _ => return Step::Slow(NotShared::Read(source, request)),
+    // The source stays where it is: to move it costs more than the decision.
+    let shared = match &read {
+        Ok(source) => {
+            let description = source.describe();
+            let is_accepted = request.accepts(&description) && description.device.is_host();
+            plan::fast_decision(&description, target).filter(|_| is_accepted)
         }
+        Err(_) => None,
     };
-    let mut tensor = match source.memory {
-        SourceMemory::InPlace(tensor) => tensor,
-        SourceMemory::Pending { .. } => return Step::Slow(NotShared::Read(source, request)),
-    };
-    flag_read_only(&mut tensor, target, access);
-    match to_versioned(tensor) {
-        Ok(managed) => Step::Done(managed),
-        Err(error) => Step::Slow(NotShared::Failed(error.into())),
+    if let Some(FastDecision::Share(access)) = shared
+        && let Ok(Source { memory: SourceMemory::InPlace(tensor), .. }) = &mut read
+    {
+        flag_read_only(tensor, target, access);
+        return match exported(object.py(), tensor, array, &request) {
+            Ok(managed) => Step::Done(managed),
+            Err(failure) => Step::Slow(NotShared::Failed(failure)),
+        };
     }
+    Step::Slow(match read {
+        Ok(source) => NotShared::Read(source, request),
+        Err(failure) => NotShared::Failed(failure),
+    })
+}
+
+/// Exports a tensor, and borrows its memory if the request says so. `array` is the tensor of NumPy that it was read from, if it was
+/// one. The tensor loses its owner.
+#[inline(always)]
+fn exported(
+    py: Python<'_>,
+    tensor: &mut Tensor<Owner>,
+    array: Option<&Bound<'_, PyAny>>,
+    request: &CheckedRequest<'_>,
+) -> Result<Managed> {
+    let borrow = match request.is_borrowed() {
+        true => Some(begin_of(py, tensor, array, request.is_writable())?),
+        false => None,
+    };
+    // SAFETY: `owner_mut` requires that the owner keeps the memory until the tensor is no longer used. The callers drop the tensor
+    // after this call, and the owner lives until then: in the struct, or, after an error, in the arguments of `to_versioned_by`.
+    let owner = unsafe { tensor.owner_mut() }.take();
+    // SAFETY: `to_versioned_by` requires an owner that keeps the memory: it is that of the tensor.
+    Ok(unsafe {
+        match borrow {
+            Some(borrow) => to_versioned_by(tensor, BorrowedMemory::owner(borrow, owner)),
+            None => to_versioned_by(tensor, owner),
+        }
+    }?)
 }
 
 /// Reads any object that `to` accepts as one tensor.
@@ -138,13 +168,14 @@ fn read_any<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     reading::read(recognised)
 }
 
-/// Shares or copies a source by a plan.
+/// Shares or copies a source, which was read from `object`, by a plan.
 fn by_plan(
-    py: Python<'_>,
+    object: &Bound<'_, PyAny>,
     source: Source<'_>,
     request: CheckedRequest<'_>,
     started: Option<Instant>,
 ) -> Result<Managed> {
+    let py = object.py();
     request.check(&source)?;
     let target = request.capabilities();
     let source = if request.is_transposed() { transposed(source) } else { source };
@@ -154,12 +185,15 @@ fn by_plan(
     gradient_warning::check_plan(py, &description, target, &plan)?;
     let report = started.map(|started| (started, TensorReport::new(&description, target, &plan)));
     let (is_copied, access) = (!plan.shares(), plan.access);
+    let _reading = if is_copied { BorrowDuringCopy::of(object, &source)? } else { None };
     let mut source = if is_copied { materialised(source, &request)? } else { source };
     let streams = source.take_streams();
     let mut tensor = if is_copied && !is_ready(&source, &request) {
         match require_in_place(source)? {
             tensor if tensor.device().is_host() => copy_packed(py, &tensor, plan.dtype)?,
-            tensor => return finish(order_copy(py, tensor, streams, &request)?, true, &request, report, py),
+            tensor => {
+                return finish(object, order_copy(py, tensor, streams, &request)?, true, &request, report);
+            }
         }
     } else {
         require_in_place(source)?
@@ -169,25 +203,32 @@ fn by_plan(
         Some(streams) => ordered(tensor, streams, &request)?,
         None => tensor,
     };
-    finish(tensor, is_copied, &request, report, py)
+    finish(object, tensor, is_copied, &request, report)
 }
 
 /// Records the trip, and exports the tensor.
 fn finish(
+    object: &Bound<'_, PyAny>,
     tensor: Tensor<Owner>,
     is_copied: bool,
     request: &CheckedRequest<'_>,
     report: Option<(Instant, TensorReport)>,
-    py: Python<'_>,
 ) -> Result<Managed> {
-    if let Some((started, report)) = report {
-        trace::record(py, report, started.elapsed())?;
-    }
-    let tensor = if request.is_transposed() { tensor.transposed() } else { tensor };
-    let mut managed = to_versioned(tensor)?;
-    if is_copied {
+    let mut tensor = if request.is_transposed() { tensor.transposed() } else { tensor };
+    let managed = if is_copied {
+        let mut managed = to_versioned(tensor)?;
         // SAFETY: `as_mut` requires a struct that nothing else uses: `to_versioned` has just made it.
         unsafe { managed.as_mut() }.flags |= FLAG_IS_COPIED;
+        managed
+    } else {
+        exported(object.py(), &mut tensor, array_of(Some(object))?, request)?
+    };
+    if let Some((started, report)) = report
+        && let Err(error) = trace::record(object.py(), report, started.elapsed())
+    {
+        // SAFETY: `ManagedOwner::versioned` requires a valid struct that nothing else releases: it was made above.
+        drop(unsafe { ManagedOwner::versioned(managed) });
+        return Err(error);
     }
     Ok(managed)
 }
@@ -196,8 +237,8 @@ fn finish(
 fn transposed(source: Source<'_>) -> Source<'_> {
     let memory = match source.memory {
         SourceMemory::InPlace(tensor) => SourceMemory::InPlace(tensor.transposed()),
-        SourceMemory::Pending { pending, device, dtype, layout } => {
-            SourceMemory::Pending { pending, device, dtype, layout: layout.transposed() }
+        SourceMemory::Pending { pending, device, dtype, layout, reads } => {
+            SourceMemory::Pending { pending, device, dtype, layout: layout.transposed(), reads }
         }
     };
     Source { memory, ..source }

@@ -3,6 +3,7 @@
 //! The extension keeps the managed tensor if the call fails. Frameworks release what they fail to import at different times, so
 //! they get a reference to a [`LentTensor`], which takes the managed tensor over after the call alone.
 
+use super::borrow::BorrowedOwner;
 use super::entry::{Step, enter};
 use crate::conversion::convert;
 use crate::conversion::object_kinds::{Builtin, Recognised};
@@ -89,7 +90,8 @@ unsafe fn wrap_tensor<'py>(
 
 /// Whether `take` returned the struct, over memory of the tensor that it read.
 fn is_taken_in_place(managed: &ManagedTensorVersioned) -> bool {
-    is_own_export::<Owner>(managed) && managed.flags & FLAG_IS_COPIED == 0
+    let is_taken = is_own_export::<Owner>(managed) || is_own_export::<BorrowedOwner>(managed);
+    is_taken && managed.flags & FLAG_IS_COPIED == 0
 }
 
 /// The framework that a name, a module or a tensor stands for.

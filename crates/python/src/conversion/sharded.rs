@@ -130,7 +130,7 @@ impl Shard {
             SourceMemory::Pending { pending, device, dtype, .. } => {
                 let lengths: Vec<i64> = self.bounds.iter().map(|&(_, length)| length as i64).collect();
                 let layout = tensorferry_core::Layout::dense(dtype.size(), &lengths)?;
-                SourceMemory::Pending { pending, device, dtype, layout }
+                SourceMemory::Pending { pending, device, dtype, layout, reads: None }
             }
         };
         Ok(source)

@@ -3,6 +3,7 @@
 use crate::conversion::streams::Streams;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
+use tensorferry_core::borrow_table::ElementRange;
 use tensorferry_core::plan::{Alignment, Pending, SourceDescription, SourceMutability, TimeUnit};
 use tensorferry_core::{Access, ByteOrder, DType, Device, Layout, Tensor, read_only_loans};
 
@@ -38,6 +39,8 @@ pub(crate) enum SourceMemory {
         dtype: DType,
         /// The shape, as a dense layout.
         layout: Layout,
+        /// The memory that the work reads, if it is that of one tensor. Boxed, because a source should stay small.
+        reads: Option<Box<ElementRange>>,
     },
 }
 
@@ -95,7 +98,7 @@ impl<'py> Source<'py> {
                 tensor.access(),
                 None,
             ),
-            SourceMemory::Pending { pending, device, dtype, layout } => {
+            SourceMemory::Pending { pending, device, dtype, layout, .. } => {
                 (*dtype, layout, *device, ByteOrder::Native, 0, Access::ReadWrite, Some(*pending))
             }
         };

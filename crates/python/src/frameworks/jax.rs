@@ -521,7 +521,7 @@ fn pending_source<'py>(object: &Bound<'py, PyAny>, pending: Pending) -> Result<S
     Ok(Source {
         object: object.clone(),
         framework: "jax",
-        memory: SourceMemory::Pending { pending, device, dtype, layout },
+        memory: SourceMemory::Pending { pending, device, dtype, layout, reads: None },
         mutability: SourceMutability::Immutable,
         through_array: false,
         counts: None,

@@ -21,6 +21,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use std::sync::Mutex;
+use tensorferry_core::borrow_table::ElementRange;
 use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{
     Pending, SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
@@ -86,10 +87,16 @@ static EMPTY_DATA: EmptyData = EmptyData([0; 64]);
 static ARRAY_TYPE: ForkSafeOnce<Py<PyType>> = ForkSafeOnce::new();
 
 /// The type `ndarray`. The first call imports NumPy and prepares its C API, which would panic if NumPy is missing.
+#[inline]
 fn array_type(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
-    if let Some(kind) = ARRAY_TYPE.get(py) {
-        return Ok(kind.bind(py));
+    match ARRAY_TYPE.get(py) {
+        Some(kind) => Ok(kind.bind(py)),
+        None => import_array_type(py),
     }
+}
+
+#[cold]
+fn import_array_type(py: Python<'_>) -> Result<&Bound<'_, PyType>> {
     let kind = import(py, Builtin::Numpy)?.getattr("ndarray")?.cast_into::<PyType>().map_err(PyErr::from)?;
     // Sets the cells of the C API.
     fork_lock::without_fork(py, || is_numpy_2(py))?;
@@ -107,6 +114,7 @@ pub(crate) fn as_array<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyA
 }
 
 /// Whether the object is an instance of `ndarray` or of a subclass.
+#[inline]
 pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(objects::has_type(object, array_type(object.py())?))
 }
@@ -186,27 +194,67 @@ pub(crate) fn memory_of<'py>(object: &Bound<'py, PyAny>) -> Option<ArrayMemory<'
     }
 }
 
-/// Whether the object is an array with the memory, the shape and the strides of a tensor, and elements of its size.
+/// The elements of an array, and the object at the end of the chain of its bases.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ArrayRange {
+    /// `None` if the array has no elements, rank 0, or an axis with one element or with a stride of 0.
+    pub(crate) elements: Option<ElementRange>,
+    /// The address of the array itself, if it has no base.
+    pub(crate) root: usize,
+    /// Whether the rank is 0.
+    pub(crate) is_scalar: bool,
+}
+
+/// The range of the object's memory, if it is an array.
 #[inline]
-pub(crate) fn has_layout<O>(object: &Bound<'_, PyAny>, tensor: &Tensor<O>) -> bool {
-    if !is_array(object).is_ok_and(|is_array| is_array) {
-        return false;
+pub(crate) fn range_of(object: &Bound<'_, PyAny>) -> Result<Option<ArrayRange>> {
+    if !is_array(object)? {
+        return Ok(None);
     }
-    let layout = tensor.layout();
     // SAFETY: the fields are those of an ndarray, as `is_array` has checked; NumPy's ABI fixes its struct, with `nd` numbers at
-    // `dimensions` and `strides`, which are not null if `nd` is not 0. The descriptor is a dtype object that the array holds.
-    unsafe {
+    // `dimensions` and `strides`. The descriptor is a dtype object that the array holds.
+    let (elements, is_scalar) = unsafe {
         let fields = &raw const (*object.as_ptr().cast::<PyArrayObject>()).fields;
-        let rank = (*fields).nd as usize;
-        if (*fields).data.cast::<u8>() != tensor.data() || rank != layout.rank() || rank == 0 {
-            return false;
-        }
         let descr = (*fields).descr.cast::<ffi::PyObject>();
-        let descr = Bound::ref_from_ptr(object.py(), &descr).cast_unchecked::<PyArrayDescr>();
-        descr.itemsize() == layout.item()
-            && std::slice::from_raw_parts((*fields).dimensions.cast::<i64>(), rank) == layout.shape()
-            && std::slice::from_raw_parts((*fields).strides.cast::<i64>(), rank) == layout.strides()
+        let item = Bound::ref_from_ptr(object.py(), &descr).cast_unchecked::<PyArrayDescr>().itemsize();
+        let axes = (0..(*fields).nd as usize)
+            .map(|axis| (*(*fields).dimensions.add(axis) as i64, *(*fields).strides.add(axis) as i64));
+        let has_simple_axes =
+            (*fields).nd > 0 && axes.clone().all(|(length, stride)| length > 1 && stride != 0);
+        let elements = || ElementRange::of_axes((*fields).data as usize, item, axes);
+        (has_simple_axes.then(elements).flatten(), (*fields).nd == 0)
+    };
+    Ok(Some(ArrayRange { elements, root: root(object)? as usize, is_scalar }))
+}
+
+/// The object at the end of a chain of bases, which is the array itself if it has no base. The result is borrowed.
+#[inline]
+fn root(array: &Bound<'_, PyAny>) -> Result<*mut ffi::PyObject> {
+    let mut next = array.as_ptr();
+    loop {
+        // SAFETY: the field is that of an ndarray, as the callers have checked; NumPy's ABI fixes its struct. A base that is not
+        // null is an object that the array holds, as `ref_from_ptr` requires.
+        let base = unsafe { (*next.cast::<PyArrayObject>()).fields.base };
+        if base.is_null() {
+            return Ok(next);
+        }
+        // SAFETY: as above.
+        if !is_array(unsafe { Bound::ref_from_ptr(array.py(), &base) })? {
+            return Ok(base);
+        }
+        next = base;
     }
+}
+
+/// The object at the end of the chain of an array's bases, if that is not the array itself.
+#[inline]
+pub(crate) fn root_of<'py>(array: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+    if !is_array(array)? {
+        return Ok(None);
+    }
+    let root = root(array)?;
+    // SAFETY: `from_borrowed_ptr` requires a live object: the array holds its base, and each base the next one.
+    Ok((root != array.as_ptr()).then(|| unsafe { Bound::from_borrowed_ptr(array.py(), root) }))
 }
 
 /// Reads the C struct of an array.

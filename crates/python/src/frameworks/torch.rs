@@ -32,6 +32,7 @@ use crate::interpreter::owner::{AttachingOwner, Owner};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use std::sync::{Mutex, PoisonError};
+use tensorferry_core::borrow_table::ElementRange;
 use tensorferry_core::plan::{Pending, SourceMutability, TargetCapabilities};
 use tensorferry_core::{Access, DType, Device, ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Gpu, Stream};
@@ -79,7 +80,8 @@ impl Framework for Torch {
                 Some(pending) => {
                     let dtype = tensor.dtype();
                     let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
-                    SourceMemory::Pending { pending, device, dtype, layout }
+                    let reads = ElementRange::of(&tensor).map(Box::new);
+                    SourceMemory::Pending { pending, device, dtype, layout, reads }
                 }
             },
             mutability,

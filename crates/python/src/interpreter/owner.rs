@@ -37,7 +37,7 @@ static QUEUES: Queues = Queues {
 };
 
 /// Defers the drop of an owner. The calling thread may hold any lock but ours.
-fn defer(guard: &InterpreterGuard, owner: Owner) {
+pub(crate) fn defer(guard: &InterpreterGuard, owner: Owner) {
     ANY_THREAD.push(owner);
     deferred_drop::schedule(guard, &QUEUES);
 }
@@ -97,6 +97,10 @@ pub(crate) enum Owner {
     Aligned(Box<(aligned::AlignedRange, Owner)>),
     /// Another owner, of memory on a read-only loan.
     ReadOnly(#[expect(dead_code, reason = "held for its drop")] Box<ReadOnlyOwner>),
+    /// None: the owner was moved out ([`Owner::take`]).
+    Moved,
+    /// An owner that only the user of its memory knows.
+    Other(#[expect(dead_code, reason = "held for its drop")] Box<dyn Send>),
 }
 
 /// Memory that other processes may use too.
@@ -135,7 +139,7 @@ pub(crate) trait NeedsGil: Sized {
 pub(crate) struct GilBound<T: NeedsGil>(ManuallyDrop<T>);
 
 impl<T: NeedsGil> GilBound<T> {
-    fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self(ManuallyDrop::new(value))
     }
 
@@ -238,6 +242,17 @@ impl Owner {
     /// The owner of memory that other processes may use too.
     pub(crate) fn shared(memory: impl InterprocessMemory + 'static) -> Self {
         Self::Shared(InterprocessOwner(Some(Box::new(memory))))
+    }
+
+    /// Moves the owner out.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::Moved)
+    }
+
+    /// An owner of any other type.
+    pub(crate) fn other(owner: Box<dyn Send>) -> Self {
+        Self::Other(owner)
     }
 
     /// The same owner, with a read-only loan that lasts as long as it lives.

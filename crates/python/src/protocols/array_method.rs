@@ -210,7 +210,13 @@ fn pending_source<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -
     Ok(Source {
         object,
         framework: "array",
-        memory: SourceMemory::Pending { pending: Pending::Convert, device: Device::CPU, dtype, layout },
+        memory: SourceMemory::Pending {
+            pending: Pending::Convert,
+            device: Device::CPU,
+            dtype,
+            layout,
+            reads: None,
+        },
         mutability: SourceMutability::Mutable,
         through_array: false,
         counts: None,
