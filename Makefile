@@ -105,7 +105,7 @@ test: setup test-rust test-python test-public test-browser ## Set up everything 
 
 .PHONY: test-rust
 test-rust: $(DRIVER)/libcuda.so.1 ## Run the Rust tests
-	LD_LIBRARY_PATH=$(abspath $(DRIVER)) cargo test $(CARGO_FLAGS) --workspace --exclude tensorferry-python
+	LD_LIBRARY_PATH=$(abspath $(DRIVER)) RUSTDOC=$(abspath lints/rustdoc_unstable.sh) cargo test $(CARGO_FLAGS) --workspace --exclude tensorferry-python
 
 .PHONY: test-python
 test-python: $(VENV)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the installed wheel

@@ -134,6 +134,27 @@ def test_a_view_on_another_thread_counts(functions: ModuleType) -> None:
     assert (x == 1).all()
 
 
+def test_a_copying_view_does_not_read_what_is_written(functions: ModuleType) -> None:
+    x = np.ones(8, "float32")
+    swapped = x.view(">f4")
+    functions.with_view_mut(x, refused(lambda: functions.add(swapped, swapped)))
+    functions.with_view_mut(x, refused(lambda: functions.describe(swapped)))
+    refused(lambda: functions.add_to(x, swapped))()
+    functions.with_view(x, lambda: functions.add(swapped, swapped))
+
+
+def test_a_tensor_may_move_between_extraction_and_view(functions: ModuleType) -> None:
+    """`AnyTensor` borrows nothing: its views read the tensor again."""
+    x = torch.zeros(4)
+
+    def grow() -> None:
+        x.resize_(1 << 16).fill_(3)
+
+    values = functions.call_then_view(x, grow)
+    assert values.shape == (1 << 16,)
+    assert (values == 3).all()
+
+
 class TestRustNumpy:
     """Borrows of rust-numpy and views of tensorferry exclude each other, both ways."""
 
@@ -169,4 +190,26 @@ class TestRustNumpy:
                     function(x, lambda: None)
 
         functions.with_view_mut(x, use)
+        functions.with_numpy_readwrite(x, lambda: None)
+
+    @pytest.mark.parametrize("shape", [(), (1,), (1, 4), (4, 1)])
+    def test_short_axes(self, functions: ModuleType, shape: tuple[int, ...]) -> None:
+        """rust-numpy gives an array of rank 0 an empty range."""
+        x = np.ones(shape, "float32")
+
+        def write() -> None:
+            with pytest.raises(TypeError, match="already borrowed"):
+                functions.with_numpy_readwrite(x, lambda: None)
+
+        functions.with_view(x, write)
+        functions.with_view_mut(x, write)
+        functions.with_numpy_readwrite(x, refused(lambda: functions.add_indices(x)))
+        functions.with_numpy_readwrite(x, lambda: None)
+        functions.add_indices(x)
+
+    def test_an_element_and_its_array(self, functions: ModuleType) -> None:
+        x = np.ones(4, "float32")
+        element = x[2:3].reshape(())
+        functions.with_numpy_readwrite(x, refused(lambda: functions.add_indices(element)))
+        functions.with_view_mut(element, refused(lambda: functions.add(x, x)))
         functions.with_numpy_readwrite(x, lambda: None)

@@ -130,3 +130,9 @@ def test_arguments_are_released(example: ModuleType) -> None:
 def test_an_import_error_where_tensorferry_is_missing_or_too_old(case: str) -> None:
     module = extensions.build("tensorferry-example-pyo3")
     subprocesses.run_program("extensions/unusable_tables.py", case, str(module.parent))
+
+
+@pytest.mark.parametrize("case", ["invalid_library", "error_inside", "interrupted"])
+def test_another_error_of_the_import_is_not_replaced(case: str) -> None:
+    module = extensions.build("tensorferry-example-pyo3")
+    subprocesses.run_program("extensions/unusable_tables.py", case, str(module.parent))

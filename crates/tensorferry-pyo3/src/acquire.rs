@@ -2,8 +2,8 @@
 
 use crate::element::TensorElement;
 use crate::ndarray_layout::{self, RawView};
-use crate::table::{self, BorrowGuard};
-use ndarray::{Dimension, RawArrayView};
+use crate::table;
+use ndarray::{Axis, Dimension, RawArrayView};
 use pyo3::Borrowed;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -57,31 +57,14 @@ impl ManagedStruct {
         // SAFETY: as in `tensor`.
         unsafe { (*self.pointer.as_ptr()).flags & FLAG_IS_COPIED != 0 }
     }
-
-    /// Borrows the memory, which was read from `object`. A copy needs no borrow.
-    ///
-    /// # Errors
-    /// When another borrow excludes this one.
-    #[inline]
-    pub(crate) fn borrow<'py>(
-        &self,
-        object: Borrowed<'_, 'py, PyAny>,
-        is_exclusive: bool,
-    ) -> PyResult<Option<BorrowGuard<'py>>> {
-        if self.is_copied() {
-            return Ok(None);
-        }
-        // SAFETY: the tensor is valid, with `ndim` numbers in its arrays, by the contract of `ManagedStruct::new`.
-        unsafe { BorrowGuard::new(object, self.tensor(), is_exclusive) }.map(Some)
-    }
 }
 
 /// What keeps the memory of a view alive.
 #[derive(Debug)]
 pub(crate) enum ViewOwner {
-    /// The view's own struct.
+    /// The view's own struct, which borrows the memory if it is not a copy.
     Own(ManagedStruct),
-    /// The struct of the `AnyTensor` that the view was made from.
+    /// The copy of the `AnyTensor` that the view was made from.
     Shared(Rc<ManagedStruct>),
 }
 
@@ -97,14 +80,10 @@ impl ViewOwner {
 
 /// The memory of a view: borrowed, alive, and of the type and rank of `V`.
 ///
-/// The borrow ends before the memory is released: fields are dropped in their order. The array is made at each use, which is
-/// quicker than to move one around with the struct.
+/// The array is made at each use, which is quicker than to move one around with the struct.
 pub(crate) struct ViewMemory<'py, V> {
-    /// Held for its drop.
-    borrow: Option<BorrowGuard<'py>>,
     owner: ViewOwner,
     pub(crate) object: Bound<'py, PyAny>,
-    pub(crate) is_copied: bool,
     array: PhantomData<V>,
 }
 
@@ -121,30 +100,17 @@ impl<'py, V: RawView> ViewMemory<'py, V> {
             rank: V::Dim::NDIM.map_or(ANY_RANK, |rank| rank as i32),
             writable: i32::from(V::IS_MUTABLE),
             stream: NO_STREAM,
+            borrow: 1,
             ..Request::INIT
         };
-        Self::borrowed(object, ViewOwner::Own(ManagedStruct::take(object, &request)?))
-    }
-
-    /// Borrows memory that was read from `object`, for writing if the view is mutable.
-    #[inline]
-    fn borrowed(object: Borrowed<'_, 'py, PyAny>, owner: ViewOwner) -> PyResult<Self> {
-        let managed = owner.managed();
-        let is_copied = managed.is_copied();
-        let borrow = managed.borrow(object, V::IS_MUTABLE)?;
-        Self::of_owner(object, owner, borrow, is_copied)
+        Self::of_owner(object, ViewOwner::Own(ManagedStruct::take(object, &request)?))
     }
 
     #[inline]
-    fn of_owner(
-        object: Borrowed<'_, 'py, PyAny>,
-        owner: ViewOwner,
-        borrow: Option<BorrowGuard<'py>>,
-        is_copied: bool,
-    ) -> PyResult<Self> {
+    fn of_owner(object: Borrowed<'_, 'py, PyAny>, owner: ViewOwner) -> PyResult<Self> {
         // SAFETY: a `ManagedStruct` has a valid tensor with `ndim` numbers in its arrays.
         unsafe { ndarray_layout::check::<V>(owner.managed().tensor()) }?;
-        let memory = Self { borrow, owner, object: object.to_owned(), is_copied, array: PhantomData };
+        let memory = Self { owner, object: object.to_owned(), array: PhantomData };
         if V::Element::IS_BOOL {
             check_bools(memory.array())?;
         }
@@ -159,6 +125,15 @@ impl<'py, V: RawView> ViewMemory<'py, V> {
         unsafe { ndarray_layout::raw_view(self.owner.managed().tensor()) }
     }
 
+    /// Whether the memory is a copy.
+    #[inline]
+    pub(crate) fn is_copied(&self) -> bool {
+        match &self.owner {
+            ViewOwner::Own(managed) => managed.is_copied(),
+            ViewOwner::Shared(_) => true,
+        }
+    }
+
     /// The lengths of the dimensions.
     #[inline]
     pub(crate) fn shape(&self) -> &[usize] {
@@ -168,29 +143,21 @@ impl<'py, V: RawView> ViewMemory<'py, V> {
 }
 
 impl<'py, T: TensorElement, D: Dimension> ViewMemory<'py, RawArrayView<T, D>> {
-    /// Borrows the memory of an `AnyTensor`.
-    ///
-    /// # Errors
-    /// When another borrow excludes this one, the memory is not of the type and rank, or `bool`s are invalid.
-    pub(crate) fn shared(object: Borrowed<'_, 'py, PyAny>, managed: Rc<ManagedStruct>) -> PyResult<Self> {
-        Self::borrowed(object, ViewOwner::Shared(managed))
-    }
-
-    /// Memory that nothing else refers to.
+    /// The memory of a copy, which nothing writes.
     ///
     /// # Errors
     /// When the memory is not of the type and rank, or `bool`s are invalid.
-    pub(crate) fn private(object: Borrowed<'_, 'py, PyAny>, managed: ManagedStruct) -> PyResult<Self> {
-        Self::of_owner(object, ViewOwner::Own(managed), None, true)
+    pub(crate) fn of_copy(object: Borrowed<'_, 'py, PyAny>, copy: Rc<ManagedStruct>) -> PyResult<Self> {
+        Self::of_owner(object, ViewOwner::Shared(copy))
     }
 
-    /// The same memory with another type of dimension. One of another rank drops the memory, and ends the borrow.
+    /// The same memory with another type of dimension. One of another rank drops the memory.
     pub(crate) fn with_dimension<E: Dimension>(self) -> Option<ViewMemory<'py, RawArrayView<T, E>>> {
         if E::NDIM.is_some_and(|rank| rank != self.shape().len()) {
             return None;
         }
-        let Self { borrow, owner, object, is_copied, .. } = self;
-        Some(ViewMemory { borrow, owner, object, is_copied, array: PhantomData })
+        let Self { owner, object, .. } = self;
+        Some(ViewMemory { owner, object, array: PhantomData })
     }
 }
 
@@ -200,7 +167,13 @@ pub(crate) const HOST: RawDevice = RawDevice { device_type: DeviceKind::Cpu as i
 /// Refuses bytes that are not values of Rust's `bool`.
 fn check_bools(array: impl RawView) -> PyResult<()> {
     // SAFETY: the elements are readable while `of_owner` has their memory, and the result is used here only.
-    let bytes = unsafe { array.bytes() };
+    let mut bytes = unsafe { array.bytes() };
+    // Elements that are repeated are read once.
+    for axis in (0..bytes.ndim()).map(Axis) {
+        if bytes.len_of(axis) > 1 && bytes.stride_of(axis) == 0 {
+            bytes.collapse_axis(axis, 0);
+        }
+    }
     // Without a branch, so that it is vectorised.
     let all_bits = bytes.fold(0, |bits, byte| bits | byte);
     if all_bits <= 1 {

@@ -41,7 +41,8 @@ const DETACH_THRESHOLD_BYTES: usize = 64 << 10;
 /// }
 /// ```
 ///
-/// It borrows nothing: [`view`](Self::view) and [`cast`](Self::cast) do.
+/// It borrows nothing: [`view`](Self::view) and [`cast`](Self::cast) do. They read the tensor again, so that they are right
+/// after Python code has moved its memory.
 #[derive(Debug)]
 pub struct AnyTensor<'py> {
     managed: Rc<ManagedStruct>,
@@ -75,8 +76,7 @@ impl<'py> AnyTensor<'py> {
     fn take(object: Borrowed<'_, 'py, PyAny>, request: &Request) -> PyResult<Self> {
         let managed = ManagedStruct::take(object, request)?;
         let tensor = managed.tensor();
-        let unknown = || PySystemError::new_err("tensorferry's C table returned an unknown dtype or device");
-        let dtype = DType::from_dlpack_code(tensor.dtype.code, tensor.dtype.bits).ok_or_else(unknown)?;
+        let dtype = dtype_of(tensor)?;
         let kind = DeviceKind::from_code(tensor.device.device_type).ok_or_else(unknown)?;
         let device = Device { kind, index: tensor.device.device_id };
         // SAFETY: a `ManagedStruct` has a valid tensor with `ndim` numbers in its arrays.
@@ -135,10 +135,10 @@ impl<'py> AnyTensor<'py> {
     pub fn view<T: TensorElement, D: Dimension>(&self) -> PyResult<TensorView<'py, T, D>> {
         let object = self.object.as_borrowed();
         let is_rank = D::NDIM.is_none_or(|rank| rank == self.rank());
-        if self.device.is_host() && self.dtype == T::DTYPE && is_rank {
-            return ViewMemory::shared(object, Rc::clone(&self.managed)).map(TensorView::new);
+        if self.is_copied() && self.device.is_host() && self.dtype == T::DTYPE && is_rank {
+            return ViewMemory::of_copy(object, Rc::clone(&self.managed)).map(TensorView::new);
         }
-        // The table refuses it, with a hint for this object.
+        // Python code may have moved the memory since. The table refuses another type, rank or device, with a hint for this object.
         ViewMemory::take(object).map(TensorView::new)
     }
 
@@ -161,48 +161,17 @@ impl<'py> AnyTensor<'py> {
         if self.dtype == T::DTYPE {
             return self.view();
         }
-        if !self.device.is_host() {
-            // The table refuses it, with a hint for this object.
-            ManagedStruct::take(object, &Request { device: HOST, stream: NO_STREAM, ..Request::INIT })?;
-        }
-        let _borrow = self.managed.borrow(object, false)?;
-        let converted = self.convert::<T>()?;
+        let managed = match self.is_copied() && self.device.is_host() {
+            true => Rc::clone(&self.managed),
+            // Python code may have moved the memory since. The table refuses a GPU, with a hint for this object.
+            false => {
+                let request = Request { device: HOST, stream: NO_STREAM, borrow: 1, ..Request::INIT };
+                Rc::new(ManagedStruct::take(object, &request)?)
+            }
+        };
         // SAFETY: `export` made a valid struct, which belongs to this function.
-        let managed = unsafe { ManagedStruct::new(export(converted)?) };
-        ViewMemory::private(object, managed).map(TensorView::new)
-    }
-
-    /// The values as a new array. The caller has borrowed the memory, which is the host's.
-    fn convert<T: TensorElement>(&self) -> PyResult<Array<T, IxDyn>> {
-        let tensor: &RawTensor = self.managed.tensor();
-        // SAFETY: a `ManagedStruct` has a valid tensor with `ndim` numbers in its arrays.
-        let (shape, strides) = unsafe { numbers(tensor) }?;
-        let source = Layout::strided_by_element(self.dtype.size(), shape, strides).map_err(core_error)?;
-        let destination = Layout::dense(size_of::<T>(), shape).map_err(core_error)?;
-        let count = destination.count();
-        let mut values = Vec::<T>::new();
-        values.try_reserve_exact(count).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
-        let addresses = Addresses {
-            from: tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize),
-            to: values.as_mut_ptr().cast(),
-        };
-        let bytes = source.bytes().max(destination.bytes());
-        let (dtype, source, destination) = (self.dtype, &source, &destination);
-        let run = move || {
-            let Addresses { from, to } = addresses.get();
-            let source = CopySource { data: from, dtype, layout: source, order: ByteOrder::Native };
-            let destination = CopyDestination { data: to, dtype: T::DTYPE, layout: destination };
-            // SAFETY: the table keeps the elements of the source readable until the struct is released, which `self` does, and the
-            // borrow of `cast` excludes writers of the borrow table. The vector has capacity for the dense destination, nothing
-            // else refers to it, and its indices reach different bytes.
-            unsafe { convert(&source, &destination, 1) }
-        };
-        let done = if bytes < DETACH_THRESHOLD_BYTES { run() } else { self.object.py().detach(run) };
-        done.map_err(core_error)?;
-        // SAFETY: the vector has this capacity, and `convert` has written all elements. A cast to `bool` writes the bytes 0 and 1.
-        unsafe { values.set_len(count) };
-        Array::from_shape_vec(self.shape.clone(), values)
-            .map_err(|error| PySystemError::new_err(error.to_string()))
+        let converted = unsafe { ManagedStruct::new(export(convert_to::<T>(object.py(), &managed)?)?) };
+        ViewMemory::of_copy(object, Rc::new(converted)).map(TensorView::new)
     }
 
     /// Returns an array as a tensor of the framework that the argument came from, as [`TensorView::wrap_like`].
@@ -240,6 +209,49 @@ impl<'py> AnyTensor<'py> {
     }
 }
 
+/// The dtype of a struct.
+fn dtype_of(tensor: &RawTensor) -> PyResult<DType> {
+    DType::from_dlpack_code(tensor.dtype.code, tensor.dtype.bits).ok_or_else(unknown)
+}
+
+fn unknown() -> PyErr {
+    PySystemError::new_err("tensorferry's C table returned an unknown dtype or device")
+}
+
+/// The values of host memory as a new array. The struct borrows the memory, or is a copy.
+fn convert_to<T: TensorElement>(py: Python<'_>, managed: &ManagedStruct) -> PyResult<Array<T, IxDyn>> {
+    let tensor: &RawTensor = managed.tensor();
+    let dtype = dtype_of(tensor)?;
+    // SAFETY: a `ManagedStruct` has a valid tensor with `ndim` numbers in its arrays.
+    let (shape, strides) = unsafe { numbers(tensor) }?;
+    let source = Layout::strided_by_element(dtype.size(), shape, strides).map_err(core_error)?;
+    let destination = Layout::dense(size_of::<T>(), shape).map_err(core_error)?;
+    let count = destination.count();
+    let mut values = Vec::<T>::new();
+    values.try_reserve_exact(count).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+    let addresses = Addresses {
+        from: tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize),
+        to: values.as_mut_ptr().cast(),
+    };
+    let bytes = source.bytes().max(destination.bytes());
+    let (source, destination) = (&source, &destination);
+    let run = move || {
+        let Addresses { from, to } = addresses.get();
+        let source = CopySource { data: from, dtype, layout: source, order: ByteOrder::Native };
+        let destination = CopyDestination { data: to, dtype: T::DTYPE, layout: destination };
+        // SAFETY: the table keeps the elements of the source readable until the struct is released, which `managed` holds, and
+        // its borrow excludes writers of the borrow table. The vector has capacity for the dense destination, nothing else refers
+        // to it, and its indices reach different bytes.
+        unsafe { convert(&source, &destination, 1) }
+    };
+    let done = if bytes < DETACH_THRESHOLD_BYTES { run() } else { py.detach(run) };
+    done.map_err(core_error)?;
+    // SAFETY: the vector has this capacity, and `convert` has written all elements. A cast to `bool` writes the bytes 0 and 1.
+    unsafe { values.set_len(count) };
+    let shape: Vec<usize> = shape.iter().map(|&length| length as usize).collect();
+    Array::from_shape_vec(shape, values).map_err(|error| PySystemError::new_err(error.to_string()))
+}
+
 /// The addresses of a conversion, for a closure that runs without the GIL.
 #[derive(Clone, Copy)]
 struct Addresses {
@@ -254,5 +266,5 @@ impl Addresses {
     }
 }
 
-// SAFETY: `convert` uses the addresses on the same thread, while `cast` waits for it and keeps both memories alive.
+// SAFETY: `convert` uses the addresses on the same thread, while `convert_to` waits for it and keeps both memories alive.
 unsafe impl Send for Addresses {}

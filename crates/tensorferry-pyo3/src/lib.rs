@@ -35,20 +35,32 @@
 //! # What other code can still do
 //!
 //! Rust code assumes that nothing writes memory behind a `&[f32]`, and that nothing reads or writes it behind a `&mut [f32]`. All
-//! views of this crate, all extensions that use tensorferry's table of borrows, and all that use rust-numpy keep that rule among
-//! themselves: a conflict raises `BorrowError`. Code without borrows does not know of the rule, as in
-//! rust-numpy:
+//! views of this crate, and all extensions that use tensorferry's table of borrows, keep that rule among themselves: a conflict
+//! raises `BorrowError`. Memory is compared by its addresses, in whichever framework and object it is.
 //!
-//! - **Python code.** While a view exists, Python code of the same thread (a callback that the function calls) can write to the
-//!   tensor. So can Python code of other threads whenever the GIL is released, by [`Python::detach`](pyo3::Python::detach)
-//!   or by a callback.
+//! Arguments of rust-numpy (`PyReadwriteArray`) are compared too, within the limits of rust-numpy's own table: both sides must
+//! have been given arrays of NumPy with one array at the end of their chains of bases. It does not see that a PyTorch tensor, a
+//! `memoryview`, or an array that was made from one of these has the same memory, nor views with elements of another size. A module
+//! that uses this crate for all of its arguments does not meet these limits.
+//!
+//! Code without borrows does not know of the rule, as in rust-numpy:
+//!
+//! - **Python code.** While a view exists, Python code of the same thread (a callback that the function calls, or the extraction of
+//!   a later argument) can write to the tensor. So can Python code of other threads whenever the GIL is released: by
+//!   [`Python::detach`](pyo3::Python::detach), by a callback, and by [`AnyTensor::cast`] of a large tensor.
 //! - **A framework's own threads**, for example a PyTorch operator that another thread has started and that runs without the
 //!   GIL.
 //! - **Other processes**, where the memory is shared between processes.
-//! - **Functions that free memory in use**, such as `ndarray.resize(..., refcheck=False)`.
+//! - **Functions that move or free memory in use**, such as `ndarray.resize(..., refcheck=False)`, `ndarray.__setstate__`, and of
+//!   PyTorch `resize_`, `share_memory_` and `untyped_storage().resize_`.
 //!
-//! A write through one of these is a data race, and undefined behaviour if Rust code uses the array at that moment. A function
-//! whose callers do such things copies first, with `x.as_ndarray().to_owned()` before it calls Python or releases the GIL.
+//! A write through one of these is a data race, and undefined behaviour if Rust code uses the array at that moment. For `bool` it is
+//! undefined behaviour at the next use too, if the write leaves another byte than 0 or 1: the bytes are checked when the view is
+//! made. A function whose callers do such things copies first, with `x.as_ndarray().to_owned()` before it calls Python or releases
+//! the GIL, and reads [`BoolByte`] instead of `bool`.
+//!
+//! PyTorch does not count the writes of a [`TensorViewMut`]: autograd cannot tell that a tensor changed which it has saved, and
+//! computes gradients from the new values.
 //!
 //! # Threads
 //!

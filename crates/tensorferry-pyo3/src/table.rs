@@ -3,14 +3,14 @@
 //! The table is found once per process and never freed, so its address is a static. A lock would hang the child of a fork that
 //! happens while another thread has it; two threads that import the table at once find the same one.
 
-use pyo3::exceptions::{PyImportError, PySystemError};
+use pyo3::exceptions::{PyImportError, PyModuleNotFoundError, PySystemError};
 use pyo3::prelude::*;
-use pyo3::{Borrowed, PyTypeInfo, ffi};
+use pyo3::{Borrowed, ffi};
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use tensorferry_core::c_api::{Api, CAPSULE_NAME, MAJOR, MINOR, Request};
-use tensorferry_core::dlpack::abi::{ManagedTensorVersioned, RawTensor};
+use tensorferry_core::dlpack::abi::ManagedTensorVersioned;
 
 static TABLE: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
 
@@ -28,19 +28,20 @@ fn table(py: Python<'_>) -> PyResult<&'static Api> {
 
 #[cold]
 fn import(py: Python<'_>) -> PyResult<&'static Api> {
-    // SAFETY: the GIL is held, which `py` proves, and the name is a C string.
-    let api = unsafe { ffi::PyCapsule_Import(CAPSULE_NAME.as_ptr(), 0) }.cast::<Api>();
-    if api.is_null() {
-        let cause = PyErr::fetch(py);
-        if !is_missing(py, &cause) {
-            return Err(cause);
+    let capsule = match py.import("tensorferry") {
+        // Another error, such as that of a library which tensorferry needs, says more than advice to install it.
+        Err(cause) if !is_missing(py, &cause) => return Err(cause),
+        Err(cause) => Err(cause),
+        Ok(module) => module.getattr("_C_API"),
+    };
+    // SAFETY: the GIL is held, which `py` proves, the capsule is a live object, and the name is a C string.
+    let pointer = capsule.and_then(|capsule| {
+        match unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE_NAME.as_ptr()) } {
+            pointer if pointer.is_null() => Err(PyErr::fetch(py)),
+            pointer => Ok(pointer),
         }
-        let error = PyImportError::new_err(
-            "this extension needs tensorferry with a C table\nhint: pip install -U tensorferry",
-        );
-        error.set_cause(py, Some(cause));
-        return Err(error);
-    }
+    });
+    let api = pointer.map_err(|cause| without_table(py, cause))?.cast::<Api>();
     // SAFETY: the capsule of this name has a `TfApi`, which begins with the version and the size in every version. It is never
     // freed. The fields are read one by one, because the table may be smaller than `Api`.
     let (major, minor, size) = unsafe {
@@ -57,12 +58,19 @@ fn import(py: Python<'_>) -> PyResult<&'static Api> {
     Ok(unsafe { &*api })
 }
 
-/// Whether the import failed because tensorferry is not installed or has no table. A signal, or an error inside of tensorferry,
-/// says more than advice to install it.
+/// Whether tensorferry itself is not installed.
 fn is_missing(py: Python<'_>, cause: &PyErr) -> bool {
-    let is = |class: &Bound<'_, PyAny>| cause.matches(py, class).unwrap_or(false);
-    is(PyImportError::type_object(py).as_any())
-        || is(pyo3::exceptions::PyAttributeError::type_object(py).as_any())
+    let name = || cause.value(py).getattr("name").and_then(|name| name.eq("tensorferry"));
+    cause.is_instance_of::<PyModuleNotFoundError>(py) && name().unwrap_or(false)
+}
+
+/// The error of a tensorferry that is missing, or has no table.
+fn without_table(py: Python<'_>, cause: PyErr) -> PyErr {
+    let error = PyImportError::new_err(
+        "this extension needs tensorferry with a C table\nhint: pip install -U tensorferry",
+    );
+    error.set_cause(py, Some(cause));
+    error
 }
 
 /// Reads a tensor. The result owns its struct: the caller calls the deleter once.
@@ -97,50 +105,6 @@ pub(crate) unsafe fn wrap<'py>(
     unsafe {
         let made = (table(py)?.wrap)(tensor.as_ptr(), like_or_name.as_ptr().cast());
         Bound::from_owned_ptr_or_err(py, made.cast())
-    }
-}
-
-/// An entry in the table of borrows, which ends when it is dropped.
-///
-/// It is bound to `'py`, and therefore neither `Send` nor dropped without the GIL.
-pub(crate) struct BorrowGuard<'py> {
-    id: u64,
-    py: Python<'py>,
-}
-
-impl<'py> BorrowGuard<'py> {
-    /// Borrows the memory of a tensor that was taken from `object`.
-    ///
-    /// # Errors
-    /// When another borrow of the same memory excludes this one.
-    ///
-    /// # Safety
-    /// `tensor` is valid, with `ndim` numbers in its shape and strides.
-    #[inline]
-    pub(crate) unsafe fn new(
-        object: Borrowed<'_, 'py, PyAny>,
-        tensor: &RawTensor,
-        is_exclusive: bool,
-    ) -> PyResult<Self> {
-        let py = object.py();
-        let mut id = 0;
-        // SAFETY: the GIL is held (`py`), the object is alive, and the tensor is valid by the contract of this function.
-        let code = unsafe {
-            (table(py)?.borrow)(object.as_ptr().cast(), tensor, c_int::from(is_exclusive), &raw mut id)
-        };
-        check(py, code)?;
-        Ok(Self { id, py })
-    }
-}
-
-impl Drop for BorrowGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: the GIL is held (`self.py`), and the borrow is the one that `new` made, which a value is dropped once for.
-        let ended = table(self.py).and_then(|api| check(self.py, unsafe { (api.release)(self.id) }));
-        if let Err(error) = ended {
-            error.write_unraisable(self.py, None);
-        }
     }
 }
 

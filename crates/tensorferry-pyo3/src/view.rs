@@ -34,13 +34,14 @@ use std::fmt;
 /// - A tensor on a GPU raises `ValueError`. It is never downloaded.
 /// - Strides may be negative or zero. Byte-swapped and unaligned elements are copied, and so are values that the framework has not
 ///   computed yet, such as a lazy conjugation. [`is_copied`](Self::is_copied) is true then.
-/// - The bytes of a `bool` tensor are checked, which reads all of it. [`BoolByte`](crate::BoolByte) avoids that.
+/// - The bytes of a `bool` tensor are checked when the view is made, which reads all of it. [`BoolByte`](crate::BoolByte) avoids
+///   that.
 ///
 /// # Borrows
 ///
 /// The view is a shared borrow of its memory in tensorferry's table of borrows, until it is dropped. While it exists,
 /// a [`TensorViewMut`](crate::TensorViewMut) of the same memory raises `BorrowError`, in every extension module that uses the
-/// table, and so does a `PyReadwriteArray` of rust-numpy. The [crate documentation](crate#what-other-code-can-still-do) says what
+/// table, and so does a `PyReadwriteArray` of rust-numpy for the same array. A copy borrows the memory only while it is made. The [crate documentation](crate#what-other-code-can-still-do) says what
 /// the table cannot prevent.
 ///
 /// # What the compiler refuses
@@ -167,7 +168,7 @@ impl<'py, T: TensorElement, D: Dimension> TensorView<'py, T, D> {
     /// Whether the view is of a copy, and not of the tensor's own memory.
     #[inline]
     pub fn is_copied(&self) -> bool {
-        self.0.is_copied
+        self.0.is_copied()
     }
 
     /// The object that was passed.

@@ -2,10 +2,13 @@
 
 import ctypes
 import sys
+import tempfile
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 from support.cases import case, main
+from support.errors import raised
 
 NAME = b"tensorferry._C_API"
 HEAD_BYTES = 16
@@ -23,6 +26,7 @@ def expect_import_error(folder: str, *expected: str) -> None:
             fact, hint = str(error).splitlines()
             assert all(words in fact for words in expected), fact
             assert hint.startswith("hint: pip install -U tensorferry"), hint
+            assert (error.__cause__ is None) == ("version" in fact), error.__cause__
         else:
             raise AssertionError("the call must fail")
 
@@ -65,6 +69,39 @@ def other_major(folder: str) -> None:
 def smaller_table(folder: str) -> None:
     install(table(1, 0, TABLE_BYTES - 8))
     expect_import_error(folder, "needs version 1.0", "the installed one is 1.0")
+
+
+def package(folder: str, code: str) -> None:
+    """A package `tensorferry` that is found before the real one."""
+    made = Path(tempfile.mkdtemp()) / "tensorferry"
+    made.mkdir()
+    (made / "__init__.py").write_text(code)
+    sys.path[:0] = [str(made.parent), folder]
+
+
+def expect_the_error_of_the_import(folder: str, code: str, kind: type[BaseException]) -> None:
+    package(folder, code)
+    example = __import__("tensorferry_example_pyo3")
+    error = raised(kind, example.normalise, np.ones((2, 2), "float32"), 0.5)
+    assert type(error) is kind, error
+    assert str(error) == "the cause", error
+
+
+@case
+def invalid_library(folder: str) -> None:
+    expect_the_error_of_the_import(folder, "raise ImportError('the cause')", ImportError)
+
+
+@case
+def error_inside(folder: str) -> None:
+    expect_the_error_of_the_import(folder, "raise RuntimeError('the cause')", RuntimeError)
+
+
+@case
+def interrupted(folder: str) -> None:
+    expect_the_error_of_the_import(
+        folder, "raise KeyboardInterrupt('the cause')", KeyboardInterrupt
+    )
 
 
 if __name__ == "__main__":

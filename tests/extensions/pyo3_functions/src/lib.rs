@@ -6,6 +6,7 @@ use ndarray::{Array, ArrayD, Axis, IxDyn, arr0, s};
 use numpy::{PyReadonlyArrayDyn, PyReadwriteArrayDyn};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::ptr::NonNull;
 use tensorferry_pyo3::half::{bf16, f16};
 use tensorferry_pyo3::num_complex::{Complex32, Complex64};
 use tensorferry_pyo3::{
@@ -188,6 +189,47 @@ fn with_cast<'py>(x: AnyTensor<'py>, function: Bound<'py, PyAny>) -> PyResult<f6
     Ok(values.as_ndarray().sum())
 }
 
+/// Calls a function between the extraction and the view, and returns a copy of the elements.
+#[pyfunction]
+fn call_then_view<'py>(x: AnyTensor<'py>, function: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    function.call0()?;
+    wrap(x.object().py(), x.view::<f32, IxDyn>()?.as_ndarray().to_owned(), "numpy")
+}
+
+/// Calls a function with the address of the struct of a tensor that is used on a stream.
+#[pyfunction]
+fn with_struct<'py>(x: Bound<'py, PyAny>, stream: i64, function: Bound<'py, PyAny>) -> PyResult<()> {
+    let tensor = AnyTensor::on_stream(&x, stream)?;
+    function.call1((tensor.as_dlpack().as_ptr() as usize,))?;
+    Ok(())
+}
+
+/// The struct at an address, which the caller gives up, as a tensor of the framework of another one.
+#[pyfunction]
+#[expect(unsafe_code, reason = "the function that it calls is unsafe")]
+fn wrap_struct(like: AnyTensor<'_>, address: usize) -> PyResult<Bound<'_, PyAny>> {
+    let tensor = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
+    let tensor = tensor.ok_or_else(|| PyValueError::new_err("no address"))?;
+    // SAFETY: the tests pass the address of a valid struct that nothing else releases or uses.
+    unsafe { like.wrap_dlpack_like(tensor) }
+}
+
+/// The errors of each kind of view of a tensor.
+#[pyfunction]
+fn view_errors(x: AnyTensor<'_>) -> Vec<PyErr> {
+    let object = x.object();
+    [
+        object.extract::<TensorView<'_, f32>>().err(),
+        object.extract::<TensorViewMut<'_, f32>>().err(),
+        x.view::<f32, IxDyn>().err(),
+        x.cast::<f32>().err(),
+        x.cast::<f64>().err(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
 /// Calls a function while rust-numpy reads.
 #[pyfunction]
 fn with_numpy_readonly<'py>(x: PyReadonlyArrayDyn<'py, f32>, function: Bound<'py, PyAny>) -> PyResult<f32> {
@@ -247,8 +289,8 @@ fn arranged<'py>(py: Python<'py>, name: &str, framework: &str) -> PyResult<(Boun
 mod tensorferry_test_pyo3 {
     #[pymodule_export]
     use super::{
-        add, add_indices, add_to, arranged, bool_bytes, cast, copied, copied_by_any, describe, invert,
-        layout, optional, ranks, with_cast, with_numpy_readonly, with_numpy_readwrite, with_view,
-        with_view_mut,
+        add, add_indices, add_to, arranged, bool_bytes, call_then_view, cast, copied, copied_by_any,
+        describe, invert, layout, optional, ranks, view_errors, with_cast, with_numpy_readonly,
+        with_numpy_readwrite, with_struct, with_view, with_view_mut, wrap_struct,
     };
 }
