@@ -28,6 +28,8 @@ from tensorferry._tools.bench.measure import interleave, make_timer
 HERE = Path(__file__).parent
 EXTENSION = HERE / "extension"
 MODULE = "tensorferry_bench_extension"
+# A folder with the compiled module, for machines without cargo.
+COMPILED = "TENSORFERRY_BENCH_EXTENSIONS"
 # What rust-numpy does not do, and may cost us: the kind of the tensor, and a second table.
 NUMPY_LIMIT_NS = 300
 
@@ -47,7 +49,9 @@ def tensor(framework: str) -> Any:
 
 
 def build_rust(folder: Path) -> ModuleType:
-    """Compiles the module in Rust and imports it."""
+    """Compiles the module in Rust and imports it, or takes it from a folder."""
+    if compiled := os.environ.get(COMPILED):
+        return load(Path(compiled), MODULE)
     target = HERE.parent / "target" / "bench-extension"
     environment = {
         "PYO3_PYTHON": sys.executable,

@@ -7,6 +7,7 @@ loaded here, once, in an order that works. Tests that must see a fresh interpret
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import platform
@@ -45,6 +46,17 @@ torch.set_num_threads(1)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(hang_guard, "hang_guard")
+
+
+def pytest_collection_finish() -> None:
+    """Exempts the objects of all frameworks from the many collections of garbage in tests."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Returns them, because libraries report objects that are alive at the exit."""
+    gc.unfreeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gpu.gpu_frameworks import GPU_FRAMEWORKS
+from support import extensions
 from support.c_table import CPU, CUDA, NO_STREAM, C, F, Taken, api, take
 from support.dtypes import FLOAT32
 
@@ -19,6 +21,11 @@ TARGETS = [name for name in ("torch", "cupy", "jax") if name in GPU_FRAMEWORKS]
 SIDE = 2048
 BUSY_CYCLES = 50_000_000
 ROUNDS = 10
+
+
+@pytest.fixture(scope="module")
+def functions() -> ModuleType:
+    return extensions.load("tensorferry-test-pyo3")
 
 
 def numbers(seed: int = 28) -> np.ndarray:
@@ -197,3 +204,42 @@ def test_a_request_for_host_memory_never_downloads() -> None:
         with pytest.raises(ferry.UnsupportedError, match="accepts tensors on cpu") as caught:
             take(on_gpu(name, np.ones(3, "f4")), device=(CPU, 0), dtypes=[FLOAT32])
         assert caught.value.hint == f'pass ferry.to(x, "{name}", device="cpu")'
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_views_in_rust_never_download(functions: ModuleType, name: str) -> None:
+    x = on_gpu(name, np.ones((2, 3), "f4"))
+    errors = functions.view_errors(x)
+    assert len(errors) == 5
+    for error in errors:
+        assert isinstance(error, ferry.UnsupportedError)
+        assert "accepts tensors on cpu, and the tensor is on cuda:0" in str(error)
+    assert functions.describe(x) == ("float32", [2, 3], "cuda:0", 2, False)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_any_tensor_is_used_on_a_stream(functions: ModuleType, name: str) -> None:
+    """The stream of the extension waits for the work of the framework, as with the C table."""
+    expected = numbers()
+    stream = torch.cuda.Stream()
+
+    def read(address: int) -> None:
+        taken = Taken(address)
+        taken.give_up()
+        seen = dense_copy(taken, stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(seen.cpu().numpy().reshape(SIDE, SIDE), expected)
+
+    functions.with_struct(on_gpu(name, expected), stream.cuda_stream, read)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_memory_of_an_extension_is_wrapped_where_it_is(functions: ModuleType, name: str) -> None:
+    x = on_gpu(name, numbers())
+    taken = take(x, stream=torch.cuda.current_stream().cuda_stream)
+    address = taken.data
+    y = functions.wrap_struct(x, taken.address)
+    taken.give_up()
+    assert type(y) is type(x)
+    np.testing.assert_array_equal(ferry.to(y, "numpy"), numbers())
+    assert take(y).data == address
