@@ -1,10 +1,8 @@
 //! Shared memory: tensors in it, and where the memory of a tensor is.
 
-use crate::convert::threads;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::{Tensor, dense_layout};
-use tensorferry_core::pack::{self, CopyDestination, CopySource};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor as CoreTensor};
 use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory, find_arena};
 
@@ -70,15 +68,12 @@ pub(super) fn copy_published(tensor: &Tensor) -> Result<PublishedTensor> {
     if !tensor.device().is_host() {
         return copy_on_gpu(tensor);
     }
-    let (core, dtype) = (tensor.core(), tensor.dtype());
+    let dtype = tensor.dtype();
     let layout = dense_layout(dtype, tensor.shape())?;
     let block = ArenaBlock::new(layout.bytes())?;
-    let source = CopySource { data: core.data(), dtype, layout: core.layout(), order: core.order() };
-    let destination = CopyDestination { data: block.data(), dtype, layout: &layout };
-    // SAFETY: the source is host memory, which was compared above, readable over its extent, and nothing writes it while
-    // `tensor` is borrowed, by the invariant of `Tensor`. The block is new, so that nothing else uses it, and has the size of
-    // the dense layout, in which no two indices overlap.
-    unsafe { pack::convert(&source, &destination, threads())? };
+    // SAFETY: the tensor is in host memory, which was compared above. The block is new, so that nothing else uses it, and has
+    // the size of the dense layout.
+    unsafe { tensor.convert_into(block.data(), dtype, &layout)? };
     let (memory, offset) = (SharedMemory::Host(block.arena().clone()), block.offset());
     Ok(PublishedTensor { memory, offset, dtype, layout })
 }
