@@ -148,20 +148,26 @@ impl Tensor {
         ))
     }
 
+    /// Checks that the elements are contiguous in row-major order.
+    pub(crate) fn check_dense(&self) -> Result<()> {
+        if self.is_dense() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::UnsupportedLayout,
+            format!(
+                "the tensor of shape {:?} has strides {:?} and is not dense",
+                self.shape(),
+                self.strides()
+            ),
+            "copy it to dense memory first: pack()",
+        ))
+    }
+
     /// The address of a dense tensor in host memory; dangling if it is empty.
     fn dense_data(&self) -> Result<NonNull<u8>> {
         self.check_host()?;
-        if !self.is_dense() {
-            return Err(Error::new(
-                ErrorKind::UnsupportedLayout,
-                format!(
-                    "the tensor of shape {:?} has strides {:?} and is not dense",
-                    self.shape(),
-                    self.strides()
-                ),
-                "copy it to dense memory first: pack()",
-            ));
-        }
+        self.check_dense()?;
         let data = NonNull::new(self.core().data()).filter(|_| !self.is_empty());
         Ok(data.unwrap_or(NonNull::dangling()))
     }

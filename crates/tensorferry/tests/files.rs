@@ -226,3 +226,26 @@ fn a_file_of_several_tensors() {
     assert_eq!(read.as_slice::<f32>().unwrap(), transposed.to_vec::<f32>().unwrap());
     assert_eq!(file.entry("b").unwrap().spec(), specs[1]);
 }
+
+#[test]
+fn shapes_that_overflow_are_invalid_arguments() {
+    let folder = Folder::new();
+    for extension in ["safetensors", "npy", "npz"] {
+        for shape in [&[usize::MAX][..], &[1 << 40, 1 << 40], &[1 << 62]] {
+            let specs = [TensorSpec::new("x", DType::Int64, shape)];
+            let path = folder.file(&format!("x.{extension}"));
+            let error = FileWriter::create(&path, &specs, WriteOptions::new()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.hint().is_some_and(|hint| !hint.contains("report")), "{error}");
+        }
+    }
+    let path = folder.file("x.raw");
+    std::fs::write(&path, [0; 8]).unwrap();
+    let options = || OpenOptions::new().format(FileFormat::Raw).dtype(DType::Int64);
+    for shape in [&[usize::MAX][..], &[1 << 40, 1 << 40], &[1 << 62]] {
+        let error =
+            options().shape(shape).and_then(|options| TensorFile::open_with(&path, &options)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.hint().is_some_and(|hint| !hint.contains("report")), "{error}");
+    }
+}

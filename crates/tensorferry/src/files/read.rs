@@ -5,7 +5,7 @@ use super::write::TensorSpec;
 use crate::convert::threads;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, dense_layout_of_lengths};
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::slice;
@@ -31,6 +31,9 @@ impl TensorFile {
     /// # Errors
     /// As [`open`](Self::open), and when the options contradict the file.
     pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        if let (Some(dtype), Some(shape)) = (options.0.dtype, &options.0.shape) {
+            dense_layout_of_lengths(dtype, shape)?;
+        }
         Ok(Self(tensorferry_files::open(path, &options.0)?))
     }
 

@@ -2,7 +2,7 @@
 
 use super::options::WriteOptions;
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, lengths};
+use crate::tensor::{Tensor, dense_layout};
 use std::path::Path;
 use tensorferry_core::{ByteOrder, DType, ErrorKind};
 use tensorferry_files::{FileFormat, hints};
@@ -76,7 +76,8 @@ impl FileWriter {
         options: WriteOptions,
     ) -> Result<Self> {
         let described = |spec: &TensorSpec| -> Result<_> {
-            Ok(tensorferry_files::TensorSpec::new(&spec.name, spec.dtype, &lengths(&spec.shape)?))
+            let layout = dense_layout(spec.dtype, &spec.shape)?;
+            Ok(tensorferry_files::TensorSpec::new(&spec.name, spec.dtype, layout.shape()))
         };
         let described = specs.iter().map(described).collect::<Result<Vec<_>>>()?;
         let writer = tensorferry_files::FileWriter::create(path, format, &described, options.0)?;
