@@ -52,7 +52,8 @@ impl FileWriter {
     /// Begins a file for these tensors, in the format of the path's extension.
     ///
     /// # Errors
-    /// When the extension is unknown, the format cannot hold the tensors, or a system call fails.
+    /// When the extension is unknown or that of raw bytes, the format cannot hold the tensors or what the options request, or a
+    /// system call fails. Raw bytes have neither names nor types nor shapes, and are written by [`create_as`](Self::create_as) only.
     pub fn create(path: impl AsRef<Path>, specs: &[TensorSpec], options: WriteOptions) -> Result<Self> {
         let path = path.as_ref();
         let format = FileFormat::from_path(path).ok_or_else(|| {
@@ -62,19 +63,27 @@ impl FileWriter {
                 "use .safetensors, .npy or .npz, or name the format with create_as",
             )
         })?;
+        if format == FileFormat::Raw {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{}: raw bytes keep neither names nor types nor shapes", path.display()),
+                "use .safetensors, .npy or .npz, or request raw bytes with FileWriter::create_as and FileFormat::Raw",
+            ));
+        }
         Self::create_as(path, format, specs, options)
     }
 
     /// As [`create`](Self::create), in this format.
     ///
     /// # Errors
-    /// When the format cannot hold the tensors, or a system call fails.
+    /// When the format cannot hold the tensors or what the options request, or a system call fails.
     pub fn create_as(
         path: impl AsRef<Path>,
         format: FileFormat,
         specs: &[TensorSpec],
         options: WriteOptions,
     ) -> Result<Self> {
+        options.check(format)?;
         let described = |spec: &TensorSpec| -> Result<_> {
             let layout = dense_layout(spec.dtype, &spec.shape)?;
             Ok(tensorferry_files::TensorSpec::new(&spec.name, spec.dtype, layout.shape()))
