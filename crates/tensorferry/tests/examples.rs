@@ -96,6 +96,30 @@ fn cast_checkpoint_rounds_as_half_and_keeps_the_rest() {
 }
 
 #[test]
+fn cast_checkpoint_drops_nothing() {
+    let folder = Folder::new();
+    // A file of NumPy, with arrays of strings and Python objects beside readable ones.
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/files/corpus");
+    let source = corpus.join("numpy-mixed.npz");
+    let to = folder.file("small.npz");
+    let output = run("cast_checkpoint", &[&source, &to]);
+    let error = text(&output.stderr);
+    assert!(!output.status.success() && error.contains("\"names\"") && error.contains("\nhint: "), "{error}");
+    assert!(!to.exists());
+
+    let from = folder.file("one.safetensors");
+    let weight = tensorferry::Tensor::from_vec(vec![1.0f32, 2.0], &[2]).unwrap();
+    tensorferry::files::save(&from, [("weight", &weight)]).unwrap();
+    for name in ["small.bin", "small.raw", "small.npy", "small.pb"] {
+        let to = folder.file(name);
+        let output = run("cast_checkpoint", &[&from, &to]);
+        let error = text(&output.stderr);
+        assert!(!output.status.success() && error.contains(name) && error.contains("\nhint: "), "{error}");
+        assert!(!to.exists());
+    }
+}
+
+#[test]
 fn inspect_model_lists_types_shapes_and_ranges() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
