@@ -101,7 +101,7 @@ impl Tensor {
         self.check_host()?;
         let (count, bytes) = (self.len(), self.bytes());
         let mut values = Vec::<T>::new();
-        values.try_reserve_exact(count).map_err(|_| CoreError::out_of_memory(bytes))?;
+        values.try_reserve_exact(count).map_err(|_| Error::from_core(CoreError::out_of_memory(bytes)))?;
         if let Ok(own) = self.as_slice::<T>() {
             values.extend_from_slice(own);
             return Ok(values);

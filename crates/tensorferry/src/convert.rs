@@ -1,6 +1,6 @@
 //! Copies on the host, over the copy engine of the core.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::{Tensor, dense_layout};
 use std::num::NonZero;
 use std::thread;
@@ -45,7 +45,7 @@ impl Tensor {
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         self.check_host()?;
         let layout = dense_layout(dtype, self.shape())?;
-        let block = HostBlock::new(layout.bytes())?;
+        let block = HostBlock::new(layout.bytes()).map_err(Error::from_core)?;
         // SAFETY: the block is new, so that nothing else uses it, and has the size of the dense layout. `check_host` found the
         // memory of this tensor on the host.
         unsafe { self.convert_into(block.data(), dtype, &layout)? };
@@ -66,7 +66,7 @@ impl Tensor {
         // SAFETY: the source is host memory by the first clause, readable over its extent, and nothing writes it while `self` is
         // borrowed, by the invariant of `Tensor`. The destination is writable and used by nothing else by the second clause, and
         // no two indices of a dense layout overlap.
-        unsafe { pack::convert(&source, &destination, threads())? };
+        unsafe { pack::convert(&source, &destination, threads()).map_err(Error::from_core)? };
         Ok(())
     }
 }

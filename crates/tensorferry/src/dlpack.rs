@@ -35,7 +35,7 @@ impl Tensor {
     ///   nothing else reads them either.
     pub unsafe fn from_dlpack(managed: NonNull<ManagedTensorVersioned>) -> Result<Self> {
         // SAFETY: the first clause of the contract of this function.
-        let tensor = unsafe { dlpack::from_versioned(managed)? };
+        let tensor = unsafe { dlpack::from_versioned(managed).map_err(Error::from_core)? };
         // SAFETY: `Memory::Dlpack` holds the owner.
         let tensor = unsafe { tensor.map_owner(Memory::Dlpack) };
         // SAFETY: the second and the third clause of the contract of this function.
@@ -63,8 +63,10 @@ impl Tensor {
     /// size.
     pub fn into_dlpack(self) -> Result<NonNull<ManagedTensorVersioned>> {
         dlpack::to_versioned(self.into_parts()).map_err(|error| match error.kind() {
-            ErrorKind::UnsupportedLayout => Error::from(error.with_advice("export a dense copy: pack()")),
-            _ => Error::from(error),
+            ErrorKind::UnsupportedLayout => {
+                Error::from_core(error.with_advice("export a dense copy: pack()"))
+            }
+            _ => Error::from_core(error),
         })
     }
 }

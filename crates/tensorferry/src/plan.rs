@@ -192,9 +192,9 @@ impl Tensor {
         let plan =
             plan::decide(&source, &target, &options.for_planner()).map_err(|error| match error.kind() {
                 ErrorKind::CopyRequired => {
-                    Error::from(error.with_advice("allow the copy: leave out copy(false)"))
+                    Error::from_core(error.with_advice("allow the copy: leave out copy(false)"))
                 }
-                _ => Error::from(error),
+                _ => Error::from_core(error),
             })?;
         if !plan.shares() {
             self.check_host()?;

@@ -87,7 +87,8 @@ impl Tensor {
                 order,
                 Access::ReadWrite,
                 Memory::Host(block),
-            )?
+            )
+            .map_err(Error::from_core)?
         };
         // SAFETY: the bytes have values by the contract of this function. The block is the only owner of its memory.
         Ok(unsafe { Self::from_parts(tensor) })
@@ -106,7 +107,8 @@ impl Tensor {
         // SAFETY: the vector has as many values as the layout has elements, which `check_count` compared, and the size of an
         // element is that of `T`. Moving the vector into its owner does not move its values.
         let tensor = unsafe {
-            CoreTensor::new(data, T::DTYPE, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)?
+            CoreTensor::new(data, T::DTYPE, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
+                .map_err(Error::from_core)?
         };
         // SAFETY: the values are initialised and have no padding. The vector owned them alone, and its owner is not accessed.
         Ok(unsafe { Self::from_parts(tensor) })
@@ -134,7 +136,7 @@ impl Tensor {
                 "pass the shape and the type of the bytes",
             ));
         }
-        let block = HostBlock::new(bytes.len())?;
+        let block = HostBlock::new(bytes.len()).map_err(Error::from_core)?;
         // SAFETY: the block is new and has as many bytes as the slice, so that the two do not overlap. All of its bytes have
         // values afterwards, and they are those of the layout, which was compared above.
         unsafe {
@@ -157,7 +159,7 @@ impl Tensor {
     /// When the size overflows or memory runs out.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = dense_layout(dtype, shape)?;
-        let block = HostBlock::zeroed(layout.bytes())?;
+        let block = HostBlock::zeroed(layout.bytes()).map_err(Error::from_core)?;
         // SAFETY: `zeroed` gave every byte of the block a value, and the block has the size of the layout.
         unsafe { Self::from_block(block, dtype, layout, ByteOrder::Native) }
     }
@@ -279,7 +281,7 @@ impl Tensor {
             ));
         }
         self.check_dense()?;
-        Ok(Self::over(self.share().reshaped(layout.shape())?))
+        Ok(Self::over(self.share().reshaped(layout.shape()).map_err(Error::from_core)?))
     }
 
     /// A handle whose dimensions are those of this tensor in another order: dimension `i` of the result is dimension

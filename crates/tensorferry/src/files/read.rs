@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::slice;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::{DType, Device, Tensor as CoreTensor};
+use tensorferry_core::{DType, Device, Error as CoreError, Tensor as CoreTensor};
 use tensorferry_files::{FileFormat, MapMode};
 
 /// A file of tensors whose headers are valid.
@@ -34,7 +34,7 @@ impl TensorFile {
         if let (Some(dtype), Some(shape)) = (options.0.dtype, &options.0.shape) {
             dense_layout_of_lengths(dtype, shape)?;
         }
-        Ok(Self(tensorferry_files::open(path, &options.0)?))
+        Ok(Self(tensorferry_files::open(path, &options.0).map_err(Error::from_core)?))
     }
 
     /// The format.
@@ -52,7 +52,7 @@ impl TensorFile {
     /// # Errors
     /// When the file has no such tensor.
     pub fn entry(&self, name: &str) -> Result<FileEntry<'_>> {
-        Ok(self.with_shape(self.0.entry(name)?))
+        Ok(self.with_shape(self.0.entry(name).map_err(Error::from_core)?))
     }
 
     fn with_shape<'a>(&'a self, entry: &'a tensorferry_files::FileEntry) -> FileEntry<'a> {
@@ -63,7 +63,7 @@ impl TensorFile {
 
     /// The names of what the file has beside readable tensors, such as arrays of Python objects, with the reasons.
     pub fn skipped(&self) -> impl ExactSizeIterator<Item = (&str, Error)> {
-        self.0.skipped().iter().map(|(name, error)| (name.as_str(), Error::from(error.clone())))
+        self.0.skipped().iter().map(|(name, error)| (name.as_str(), Error::from_core(error.clone())))
     }
 
     /// The metadata of a safetensors file, as keys and values.
@@ -116,13 +116,13 @@ impl<'a> FileEntry<'a> {
     /// # Errors
     /// When the file cannot be read, contradicts its header or its checksum, or memory runs out.
     pub fn read(&self) -> Result<Tensor> {
-        let bytes =
-            usize::try_from(self.bytes()).map_err(|_| tensorferry_core::Error::out_of_memory(usize::MAX))?;
-        let layout = self.entry.layout()?;
-        let block = HostBlock::new(bytes)?;
+        let bytes = usize::try_from(self.bytes())
+            .map_err(|_| Error::from_core(CoreError::out_of_memory(usize::MAX)))?;
+        let layout = self.entry.layout().map_err(Error::from_core)?;
+        let block = HostBlock::new(bytes).map_err(Error::from_core)?;
         // SAFETY: the block is new, has this many bytes, and needs no values as `MaybeUninit`.
         let out = unsafe { slice::from_raw_parts_mut(block.data().cast::<MaybeUninit<u8>>(), bytes) };
-        self.file.read_into(self.entry, out, threads())?;
+        self.file.read_into(self.entry, out, threads()).map_err(Error::from_core)?;
         // SAFETY: `read_into` has filled the block. The layout of an entry is dense, in row-major or column-major order, and
         // takes the bytes of the entry.
         unsafe { Tensor::from_block(block, self.dtype(), layout, self.entry.order()) }
@@ -159,8 +159,8 @@ impl<'a> FileEntry<'a> {
     /// To delete the file, or to replace it by another of its name, is allowed: the map keeps the old contents. [`save`](super::save) and
     /// [`FileWriter`](super::FileWriter) replace files.
     pub unsafe fn map(&self, mode: MapMode) -> Result<Tensor> {
-        let mapped = self.file.map(self.entry, mode)?;
-        let (data, layout) = (mapped.data(), self.entry.layout()?);
+        let mapped = self.file.map(self.entry, mode).map_err(Error::from_core)?;
+        let (data, layout) = (mapped.data(), self.entry.layout().map_err(Error::from_core)?);
         // SAFETY: the mapping has the bytes of the entry, which are those of its layout, readable while `mapped` lives, and
         // writable where the mode says so.
         let tensor = unsafe {
@@ -172,7 +172,8 @@ impl<'a> FileEntry<'a> {
                 self.entry.order(),
                 mode.access(),
                 Memory::other(mapped),
-            )?
+            )
+            .map_err(Error::from_core)?
         };
         // SAFETY: mapped bytes have values. Nothing writes or truncates the file, by the contract of this function. Only
         // copy-on-write maps are writable, and each has a mapping of its own, which nothing else uses.

@@ -4,7 +4,7 @@ use super::options::WriteOptions;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, dense_layout};
 use std::path::Path;
-use tensorferry_core::{ByteOrder, DType, ErrorKind};
+use tensorferry_core::{ByteOrder, DType, Error as CoreError, ErrorKind};
 use tensorferry_files::{FileFormat, hints};
 
 /// A tensor that a [`FileWriter`] writes: its name, element type and shape.
@@ -89,7 +89,8 @@ impl FileWriter {
             Ok(tensorferry_files::TensorSpec::new(&spec.name, spec.dtype, layout.shape()))
         };
         let described = specs.iter().map(described).collect::<Result<Vec<_>>>()?;
-        let writer = tensorferry_files::FileWriter::create(path, format, &described, options.0)?;
+        let writer = tensorferry_files::FileWriter::create(path, format, &described, options.0)
+            .map_err(Error::from_core)?;
         Ok(Self { writer, specs: specs.to_vec() })
     }
 
@@ -115,14 +116,14 @@ impl FileWriter {
                 spec.dtype,
                 spec.shape
             );
-            return Err(tensorferry_core::Error::new(ErrorKind::InvalidArgument, fact)
-                .with_hint(hints::WRITE_TENSOR_SIZE)
-                .into());
+            return Err(Error::from_core(
+                CoreError::new(ErrorKind::InvalidArgument, fact).with_hint(hints::WRITE_TENSOR_SIZE),
+            ));
         }
         if tensor.is_dense() && tensor.byte_order() == ByteOrder::Native {
-            return Ok(self.writer.write_tensor(index, tensor.as_bytes()?)?);
+            return self.writer.write_tensor(index, tensor.as_bytes()?).map_err(Error::from_core);
         }
-        Ok(self.writer.write_tensor(index, tensor.pack()?.as_bytes()?)?)
+        self.writer.write_tensor(index, tensor.pack()?.as_bytes()?).map_err(Error::from_core)
     }
 
     /// Gives the file its name, if every tensor was written.
@@ -130,7 +131,7 @@ impl FileWriter {
     /// # Errors
     /// When a tensor is missing, an earlier call failed, or a system call fails. An older file is then unchanged.
     pub fn finish(self) -> Result<()> {
-        Ok(self.writer.finish()?)
+        self.writer.finish().map_err(Error::from_core)
     }
 }
 

@@ -68,7 +68,7 @@ impl AttachedTensor {
         }
         let (low, high) = layout.extent();
         let bytes = (high - low) as usize;
-        let block = HostBlock::new(bytes)?;
+        let block = HostBlock::new(bytes).map_err(Error::from_core)?;
         // SAFETY: `attach` accepts only layouts whose extent is in the mapping, which `self.tensor` keeps. The block is new and has
         // as many bytes.
         unsafe { copy_changing(self.tensor.data().wrapping_offset(low as isize), block.data(), bytes) };
@@ -76,7 +76,8 @@ impl AttachedTensor {
         let (dtype, layout, owner) = (self.dtype(), layout.clone(), Memory::Host(block));
         // SAFETY: the extent of the layout around `data` is the block, which is writable and lives as long as the owner.
         let copy = unsafe {
-            CoreTensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)?
+            CoreTensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
+                .map_err(Error::from_core)?
         };
         // SAFETY: `copy_changing` has written every byte of the block, which nothing else uses.
         let copy = unsafe { Tensor::from_parts(copy) };
@@ -128,8 +129,10 @@ impl AttachedTensor {
         let owner = Memory::other(tensor.clone());
         // SAFETY: `attach` accepts only layouts whose extent is in the mapping. The owner keeps the mapping, which permits the
         // access by the contract of this function.
-        let shared =
-            unsafe { CoreTensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner)? };
+        let shared = unsafe {
+            CoreTensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner)
+                .map_err(Error::from_core)?
+        };
         // SAFETY: mapped bytes have values, and the caller upholds the other clauses.
         Ok(unsafe { Tensor::from_parts(shared) })
     }

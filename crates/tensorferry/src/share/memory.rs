@@ -26,14 +26,15 @@ impl Tensor {
     /// When the size overflows, or the system has no shared memory or no descriptor left.
     pub fn zeros_shared(dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = dense_layout(dtype, shape)?;
-        let block = ArenaBlock::new(layout.bytes())?;
+        let block = ArenaBlock::new(layout.bytes()).map_err(Error::from_core)?;
         let data = block.data();
         // SAFETY: the block has this many bytes, and is new: only `block` refers to them. An arena of this process is writable.
         unsafe { data.write_bytes(0, layout.bytes()) };
         let owner = Memory::other(block);
         // SAFETY: the block has the size of the layout, is writable, and lives as long as the owner.
         let tensor = unsafe {
-            CoreTensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)?
+            CoreTensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
+                .map_err(Error::from_core)?
         };
         // SAFETY: every byte was written above. No other allocation overlaps the block, which is the contract of `ArenaBlock`.
         Ok(unsafe { Self::from_parts(tensor) })
@@ -70,7 +71,7 @@ pub(super) fn copy_published(tensor: &Tensor) -> Result<PublishedTensor> {
     }
     let dtype = tensor.dtype();
     let layout = dense_layout(dtype, tensor.shape())?;
-    let block = ArenaBlock::new(layout.bytes())?;
+    let block = ArenaBlock::new(layout.bytes()).map_err(Error::from_core)?;
     // SAFETY: the tensor is in host memory, which was compared above. The block is new, so that nothing else uses it, and has
     // the size of the dense layout.
     unsafe { tensor.convert_into(block.data(), dtype, &layout)? };
@@ -99,16 +100,16 @@ fn copy_on_gpu(tensor: &Tensor) -> Result<PublishedTensor> {
         return Err(unsupported_device(device));
     }
     let (core, dtype) = (tensor.core(), tensor.dtype());
-    let gpu = Gpu::get(device.index)?;
+    let gpu = Gpu::get(device.index).map_err(Error::from_core)?;
     let layout = dense_layout(dtype, tensor.shape())?;
-    let block = GpuArenaBlock::new(gpu, layout.bytes())?;
-    let stream = gpu.sync_stream()?;
+    let block = GpuArenaBlock::new(gpu, layout.bytes()).map_err(Error::from_core)?;
+    let stream = gpu.sync_stream().map_err(Error::from_core)?;
     let source = DeviceSource { data: core.data(), dtype, layout: core.layout(), order: core.order() };
     // SAFETY: the source is memory of this GPU over the extent of its layout, whose work is complete, by the invariant of
     // `Tensor`. The block is new, aligned to 512 bytes, and has the size of the dense layout. `tensor` and `block` live until
     // `wait` returns.
-    unsafe { gpu.convert(&source, block.data(), dtype, stream)? };
-    gpu.wait(SyncPoint::Stream(stream))?;
+    unsafe { gpu.convert(&source, block.data(), dtype, stream).map_err(Error::from_core)? };
+    gpu.wait(SyncPoint::Stream(stream)).map_err(Error::from_core)?;
     let (memory, offset) = (SharedMemory::Gpu(block.arena().clone()), block.offset());
     Ok(PublishedTensor { memory, offset, dtype, layout })
 }

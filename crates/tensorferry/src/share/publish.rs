@@ -117,8 +117,13 @@ impl<'a> PublishedTensors<'a> {
 
     fn publish(self, structure: &TreeStructure) -> Result<Publication> {
         let owner = Box::new(self.in_place);
-        let publication =
-            publish_with_owner(&self.tensors, &structure.write()?, self.options.lower(), owner)?;
+        let publication = publish_with_owner(
+            &self.tensors,
+            &structure.write().map_err(Error::from_core)?,
+            self.options.lower(),
+            owner,
+        )
+        .map_err(Error::from_core)?;
         let ticket = Ticket(publication.ticket().clone());
         Ok(Publication { publication, ticket })
     }
