@@ -24,6 +24,10 @@
 //!   valid, and that the producer does not write the memory.
 //! - A clone or a view is another handle on the same memory. Writing needs the only handle, borrowed mutably. A consumer of an
 //!   export counts as a handle until it calls the deleter.
+//! - Another process may write memory that it shares as writable, at any time. Attached memory is copied
+//!   (`share::AttachedTensor::to_host`), or used in place by `unsafe` functions (`share::AttachedTensor::share` and `share_mut`): the
+//!   caller promises that nothing writes it. To publish memory for reading is safe: it has a further handle until the last lease ends.
+//!   To publish it for writing is `unsafe`.
 //! - A `bool` of a tensor is any byte. It becomes a Rust `bool` after a check.
 //!
 //! # Features
@@ -33,6 +37,7 @@
 //! | `files` | the module `files`: safetensors, npy, npz, TensorProto and raw bytes | yes |
 //! | `cuda` | `Tensor::to_gpu` and `Tensor::to_host`; the driver is loaded at run time | no |
 //! | `arrow` | `Tensor::from_arrow` and `Tensor::into_arrow`, by the Arrow C data interface | no |
+//! | `share` | the module `share`: tensors in other processes of the same user, Rust or Python, in the same memory | no |
 //! | `ndarray` | `Tensor::as_ndarray`, `Tensor::as_ndarray_mut` and `Tensor::from_ndarray` | no |
 //!
 //! Only `files` is a default, because most programs begin with a file, and its dependencies are small. Matrices of faer and
