@@ -43,6 +43,11 @@
 //! Only `files` is a default, because most programs begin with a file, and its dependencies are small. Matrices of faer and
 //! tensors of candle have crates of their own, `tensorferry-faer` and `tensorferry-candle`.
 //!
+//! # Memory of dropped tensors
+//!
+//! Blocks of 4 MiB or more are kept for the next tensor of about the same size, up to an eighth of the memory of the machine or the
+//! container. [`set_cache_limit`] changes the limit, and [`empty_cache`] returns the memory to the system.
+//!
 //! # Errors
 //!
 //! Every fallible function returns an [`Error`] with a kind, a fact in one line, and a hint that says what to do.
@@ -51,6 +56,7 @@ mod access;
 mod advice;
 #[cfg(feature = "arrow")]
 pub mod arrow;
+mod cache;
 mod convert;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -67,6 +73,7 @@ mod plan;
 pub mod share;
 mod tensor;
 
+pub use cache::{empty_cache, set_cache_limit};
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};
 pub use plan::{ConvertOptions, Plan};

@@ -7,8 +7,9 @@ mod support;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use support::{Folder, example};
 
 fn run(name: &str, arguments: &[&Path]) -> Output {
@@ -168,4 +169,26 @@ fn examples_report_errors_with_a_hint() {
     assert!(!to.exists());
     assert_eq!(run("inspect_model", &[]).status.code(), Some(2));
     assert_eq!(run("cast_checkpoint", &[&missing]).status.code(), Some(2));
+}
+
+#[test]
+fn serve_weights_has_the_tensors_once() {
+    const WEIGHT_BYTES: usize = 96 << 20;
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    let weight = tensorferry::Tensor::zeros(tensorferry::DType::Float32, &[WEIGHT_BYTES / 4]).unwrap();
+    tensorferry::files::save(&path, [("weight", &weight)]).unwrap();
+    let mut child =
+        example("serve_weights").arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ticket = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ticket).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let bytes = |name: &str| -> usize {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    };
+    let (private, shared) = (bytes("RssAnon:"), bytes("RssShmem:"));
+    assert!(private < WEIGHT_BYTES / 2 && shared >= WEIGHT_BYTES, "{private} and {shared} bytes");
 }

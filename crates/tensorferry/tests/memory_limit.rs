@@ -1,4 +1,4 @@
-//! Memory that runs out is an error. The limit is that of a child process (`RLIMIT_AS`).
+//! Memory that runs out is an error, and idle memory is returned. The limit is that of a child process (`RLIMIT_AS`).
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -44,4 +44,18 @@ fn to_vec_allocates_once_and_reports_that_memory_ran_out() {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert!(error.fact().contains(&MATRIX_BYTES.to_string()) && error.hint().is_some(), "{error}");
     }
+}
+
+#[test]
+fn idle_memory_is_returned_and_limited() {
+    let drop_both = || {
+        drop(Tensor::zeros(DType::UInt8, &[MATRIX_BYTES]).unwrap().pack().unwrap());
+        drop(Tensor::zeros_shared(DType::UInt8, &[MATRIX_BYTES]).unwrap());
+    };
+    drop_both();
+    assert!(tensorferry::empty_cache() >= 2 * MATRIX_BYTES);
+    assert_eq!(tensorferry::empty_cache(), 0);
+    tensorferry::set_cache_limit(0);
+    drop_both();
+    assert_eq!(tensorferry::empty_cache(), 0);
 }

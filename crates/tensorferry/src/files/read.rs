@@ -5,6 +5,8 @@ use super::write::TensorSpec;
 use crate::convert::threads;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
+#[cfg(feature = "share")]
+use crate::share::over_block;
 use crate::tensor::{Tensor, dense_layout_of_lengths};
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -12,6 +14,8 @@ use std::slice;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::{DType, Device, Error as CoreError, Tensor as CoreTensor};
 use tensorferry_files::{FileFormat, MapMode};
+#[cfg(feature = "share")]
+use tensorferry_share::ArenaBlock;
 
 /// A file of tensors whose headers are valid.
 #[derive(Debug)]
@@ -116,9 +120,7 @@ impl<'a> FileEntry<'a> {
     /// # Errors
     /// When the file cannot be read, contradicts its header or its checksum, or memory runs out.
     pub fn read(&self) -> Result<Tensor> {
-        let bytes = usize::try_from(self.bytes())
-            .map_err(|_| Error::from_core(CoreError::out_of_memory(usize::MAX)))?;
-        let layout = self.entry.layout().map_err(Error::from_core)?;
+        let (bytes, layout) = (self.size()?, self.entry.layout().map_err(Error::from_core)?);
         let block = HostBlock::new(bytes).map_err(Error::from_core)?;
         // SAFETY: the block is new, has this many bytes, and needs no values as `MaybeUninit`.
         let out = unsafe { slice::from_raw_parts_mut(block.data().cast::<MaybeUninit<u8>>(), bytes) };
@@ -126,6 +128,42 @@ impl<'a> FileEntry<'a> {
         // SAFETY: `read_into` has filled the block. The layout of an entry is dense, in row-major or column-major order, and
         // takes the bytes of the entry.
         unsafe { Tensor::from_block(block, self.dtype(), layout, self.entry.order()) }
+    }
+
+    /// As [`read`](Self::read), into new shared memory, from which [`publish`](crate::share::publish) shares the tensor without a copy.
+    ///
+    /// A tensor in the other byte order is published as a copy all the same.
+    ///
+    /// ```
+    /// # use tensorferry::files::{TensorFile, save};
+    /// # use tensorferry::share::{PublishOptions, publish};
+    /// # use tensorferry::Tensor;
+    /// # let path = std::env::temp_dir().join(format!("tensorferry-shared-{}.npy", std::process::id()));
+    /// # save(&path, [("", &Tensor::from_vec(vec![1u8, 2], &[2])?)])?;
+    /// let file = TensorFile::open(&path)?;
+    /// let tensor = file.entry("")?.read_shared()?;
+    /// let publication = publish(&tensor, &PublishOptions::new())?;
+    /// assert_eq!(tensor.as_slice::<u8>()?, [1, 2]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), tensorferry::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and when the system has no shared memory or no descriptor left.
+    #[cfg(feature = "share")]
+    pub fn read_shared(&self) -> Result<Tensor> {
+        let (bytes, layout) = (self.size()?, self.entry.layout().map_err(Error::from_core)?);
+        let block = ArenaBlock::new(bytes).map_err(Error::from_core)?;
+        // SAFETY: the block is new and has this many bytes, only `block` refers to them, and `MaybeUninit` needs no values.
+        let out = unsafe { slice::from_raw_parts_mut(block.data().cast::<MaybeUninit<u8>>(), bytes) };
+        self.file.read_into(self.entry, out, threads()).map_err(Error::from_core)?;
+        // SAFETY: as in `read`, for a block of shared memory.
+        unsafe { over_block(block, self.dtype(), layout, self.entry.order()) }
+    }
+
+    /// The size in memory, in the type that Rust counts with.
+    fn size(&self) -> Result<usize> {
+        usize::try_from(self.bytes()).map_err(|_| Error::from_core(CoreError::out_of_memory(usize::MAX)))
     }
 
     /// Maps the tensor: the system reads it from the file as it is used. With [`MapMode::ReadOnly`] the tensor cannot be

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::{Tensor, dense_layout};
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor as CoreTensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor as CoreTensor};
 use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory, find_arena};
 
 impl Tensor {
@@ -27,18 +27,35 @@ impl Tensor {
     pub fn zeros_shared(dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = dense_layout(dtype, shape)?;
         let block = ArenaBlock::new(layout.bytes()).map_err(Error::from_core)?;
-        let data = block.data();
+        // A recycled block has the bytes of an earlier tensor. A fresh one has zeros and no pages: the write reserves them, as the
+        // writes of the caller would.
         // SAFETY: the block has this many bytes, and is new: only `block` refers to them. An arena of this process is writable.
-        unsafe { data.write_bytes(0, layout.bytes()) };
-        let owner = Memory::other(block);
-        // SAFETY: the block has the size of the layout, is writable, and lives as long as the owner.
-        let tensor = unsafe {
-            CoreTensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
-                .map_err(Error::from_core)?
-        };
-        // SAFETY: every byte was written above. No other allocation overlaps the block, which is the contract of `ArenaBlock`.
-        Ok(unsafe { Self::from_parts(tensor) })
+        unsafe { block.data().write_bytes(0, layout.bytes()) };
+        // SAFETY: every byte was written above, and the block has the size of the layout.
+        unsafe { over_block(block, dtype, layout, ByteOrder::Native) }
     }
+}
+
+/// A tensor over a new block of shared memory.
+///
+/// # Safety
+/// The layout has no negative strides, its extent is in the block, and its elements have values.
+pub(crate) unsafe fn over_block(
+    block: ArenaBlock,
+    dtype: DType,
+    layout: Layout,
+    order: ByteOrder,
+) -> Result<Tensor> {
+    let (data, owner) = (block.data(), Memory::other(block));
+    // SAFETY: the extent of the layout is in the block by the contract of this function. An arena of this process is writable,
+    // and the owner keeps it.
+    let tensor = unsafe {
+        CoreTensor::new(data, dtype, layout, Device::CPU, order, Access::ReadWrite, owner)
+            .map_err(Error::from_core)?
+    };
+    // SAFETY: the elements have values by the contract of this function. No other allocation overlaps the block, which is the
+    // contract of `ArenaBlock`.
+    Ok(unsafe { Tensor::from_parts(tensor) })
 }
 
 /// The tensor in shared memory without a copy; `None` if its memory is not shared, or consumers cannot have this access.

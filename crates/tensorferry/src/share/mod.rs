@@ -44,3 +44,6 @@ pub use attached_tensor::AttachedTensor;
 pub use publish::{Publication, publish, publish_named};
 pub use publish_options::PublishOptions;
 pub use ticket::Ticket;
+
+#[cfg(feature = "files")]
+pub(crate) use memory::over_block;
