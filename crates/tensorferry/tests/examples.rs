@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Output, Stdio};
 use support::{Folder, example};
+use tensorferry::share::{PublishOptions, publish_named};
 
 fn run(name: &str, arguments: &[&Path]) -> Output {
     example(name).args(arguments).output().unwrap()
@@ -134,21 +135,21 @@ fn inspect_model_lists_types_shapes_and_ranges() {
     let (rows, count) = (floats.len() / 10, floats.len());
     let mut expected = vec![
         format!(
-            "layer.weight  float32 [{rows}, 10]  {} bytes  min {} max {}",
+            "\"layer.weight\"  float32 [{rows}, 10]  {} bytes  min {} max {}",
             count * 4,
             f64::from(least),
             f64::from(greatest)
         ),
         format!(
-            "layer.scale  float64 [{count}]  {} bytes  min {} max {}",
+            "\"layer.scale\"  float64 [{count}]  {} bytes  min {} max {}",
             count * 8,
             f64::from(least) * 1.1,
             f64::from(greatest) * 1.1
         ),
-        format!("half  float16 [{rows}, 5, 2]  {} bytes  min -inf max inf", count * 2),
-        "steps  int64 [2, 3]  48 bytes".to_owned(),
-        "flag  bool []  1 bytes".to_owned(),
-        "empty  float32 [0, 4]  0 bytes".to_owned(),
+        format!("\"half\"  float16 [{rows}, 5, 2]  {} bytes  min -inf max inf", count * 2),
+        "\"steps\"  int64 [2, 3]  48 bytes".to_owned(),
+        "\"flag\"  bool []  1 bytes".to_owned(),
+        "\"empty\"  float32 [0, 4]  0 bytes".to_owned(),
         format!("6 tensors, {} bytes", count * 14 + 49),
     ];
     let mut lines: Vec<&str> = listing.lines().collect();
@@ -191,4 +192,34 @@ fn serve_weights_has_the_tensors_once() {
     };
     let (private, shared) = (bytes("RssAnon:"), bytes("RssShmem:"));
     assert!(private < WEIGHT_BYTES / 2 && shared >= WEIGHT_BYTES, "{private} and {shared} bytes");
+}
+
+#[test]
+fn inspect_model_escapes_names() {
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    let weight = tensorferry::Tensor::zeros(tensorferry::DType::Int8, &[1]).unwrap();
+    tensorferry::files::save(&path, [("a\u{1b}[2J\nb", &weight)]).unwrap();
+    let listing = text(&run("inspect_model", &[&path]).stdout);
+    assert!(
+        listing.starts_with("\"a\\u{1b}[2J\\nb\"  int8 [1]") && listing.lines().count() == 2,
+        "{listing}"
+    );
+}
+
+#[test]
+fn attach_trainer_counts_values_that_are_not_finite() {
+    let complex = [[1.0f32, 2.0], [f32::NAN, 0.0], [0.0, f32::INFINITY], [f32::NAN, f32::NAN]];
+    let complex = tensorferry::Tensor::from_vec(complex.to_vec(), &[4]).unwrap();
+    let float = tensorferry::Tensor::from_vec(vec![f64::NAN, 1.0], &[2]).unwrap();
+    let publication =
+        publish_named([("complex", &complex), ("float", &float)], &PublishOptions::new()).unwrap();
+    let output =
+        example("attach_trainer").arg(publication.ticket().to_text()).stdin(Stdio::null()).output().unwrap();
+    let listing = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        listing.contains("\"complex\" complex64 [4] 3 ") && listing.contains("\"float\" float64 [2] 1 "),
+        "{listing}"
+    );
 }
