@@ -9,7 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::{Folder, dense};
 use tensorferry::files::{TensorFile, save};
-use tensorferry::share::{Attached, PublishOptions, Ticket, attach, publish, publish_named};
+use tensorferry::share::{
+    Attached, PublishOptions, Ticket, attach, publish, publish_named, publish_named_writable,
+    publish_writable,
+};
 use tensorferry::{DType, ErrorKind, Tensor};
 
 /// Only a hang takes longer.
@@ -112,10 +115,9 @@ fn attached_memory_is_published_again_under_its_lease() {
 
 #[test]
 fn consumers_of_a_writable_publication_see_each_others_writes() {
-    // SAFETY: the tensor is published as a copy, and consumers write only its elements.
-    let options = unsafe { PublishOptions::new().writable() };
     let source = matrix();
-    let publication = publish(&source, &options).unwrap();
+    // SAFETY: the tensor is published as a copy, and consumers write only its elements.
+    let publication = unsafe { publish_writable(&source, &PublishOptions::new()) }.unwrap();
     let (first, second) =
         (attach_ticket(publication.ticket()).unwrap(), attach_ticket(publication.ticket()).unwrap());
     // SAFETY: nothing else accesses the elements until the end of the block.
@@ -125,6 +127,9 @@ fn consumers_of_a_writable_publication_see_each_others_writes() {
     }
     assert_eq!(second.get("").unwrap().to_host().unwrap().as_slice::<f32>().unwrap()[..2], [0.0, 41.0]);
     assert_eq!(source.as_slice::<f32>().unwrap()[1], 1.0);
+    // SAFETY: as above.
+    let named = unsafe { publish_named_writable([("x", &source)], &PublishOptions::new()) }.unwrap();
+    assert!(attach_ticket(named.ticket()).unwrap().get("x").unwrap().is_writable());
     let read_only = publish(&source, &PublishOptions::new()).unwrap();
     let attached = attach_ticket(read_only.ticket()).unwrap();
     // SAFETY: it fails.

@@ -92,7 +92,7 @@ impl AttachedTensor {
     /// # Safety
     /// While the result or a handle on its memory exists, nothing writes the elements, in this process or another.
     ///
-    /// The memory of a Rust producer without [`PublishOptions::writable`](super::PublishOptions::writable) meets this. The
+    /// The memory of a Rust producer without [`publish_writable`](super::publish_writable) meets this. The
     /// memory of a Python producer meets it if no program writes the published tensor, whose memory is often still that of an
     /// array in Python.
     pub unsafe fn share(&self) -> Result<Tensor> {
