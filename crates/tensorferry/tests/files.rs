@@ -289,3 +289,17 @@ fn what_a_format_drops_is_refused() {
     writer.finish().unwrap();
     assert_eq!(std::fs::read(&raw).unwrap(), tensor.as_bytes().unwrap());
 }
+
+#[test]
+fn a_tensor_is_written_once() {
+    let folder = Folder::new();
+    let tensor = dense(DType::Int32, &[2]);
+    let specs = [TensorSpec::new("x", tensor.dtype(), tensor.shape())];
+    let mut writer =
+        FileWriter::create(folder.file("x.safetensors"), &specs, WriteOptions::new().durable(false)).unwrap();
+    writer.write("x", &tensor).unwrap();
+    let error = writer.write("x", &tensor).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.fact().contains("\"x\"") && !error.to_string().contains("begin"), "{error}");
+    writer.finish().unwrap();
+}

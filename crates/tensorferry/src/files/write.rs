@@ -46,6 +46,8 @@ impl TensorSpec {
 pub struct FileWriter {
     writer: tensorferry_files::FileWriter,
     specs: Vec<TensorSpec>,
+    /// Whether each tensor was written, or failed to be.
+    written: Vec<bool>,
 }
 
 impl FileWriter {
@@ -91,7 +93,7 @@ impl FileWriter {
         let described = specs.iter().map(described).collect::<Result<Vec<_>>>()?;
         let writer = tensorferry_files::FileWriter::create(path, format, &described, options.0)
             .map_err(Error::from_core)?;
-        Ok(Self { writer, specs: specs.to_vec() })
+        Ok(Self { writer, specs: specs.to_vec(), written: vec![false; specs.len()] })
     }
 
     /// Writes the tensor with this name. Its element type and shape are those of its spec; its strides are any.
@@ -120,10 +122,23 @@ impl FileWriter {
                 CoreError::new(ErrorKind::InvalidArgument, fact).with_hint(hints::WRITE_TENSOR_SIZE),
             ));
         }
-        if tensor.is_dense() && tensor.byte_order() == ByteOrder::Native {
-            return self.writer.write_tensor(index, tensor.as_bytes()?).map_err(Error::from_core);
+        if self.written[index] {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("tensor {name:?} was written before"),
+                "write each tensor once",
+            ));
         }
-        self.writer.write_tensor(index, tensor.pack()?.as_bytes()?).map_err(Error::from_core)
+        let packed;
+        let dense = if tensor.is_dense() && tensor.byte_order() == ByteOrder::Native {
+            tensor
+        } else {
+            packed = tensor.pack()?;
+            &packed
+        };
+        let bytes = dense.as_bytes()?;
+        self.written[index] = true;
+        self.writer.write_tensor(index, bytes).map_err(Error::from_core)
     }
 
     /// Gives the file its name, if every tensor was written.
