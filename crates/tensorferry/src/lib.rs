@@ -54,6 +54,8 @@
 
 mod access;
 mod advice;
+#[cfg(feature = "ndarray")]
+mod array_view;
 #[cfg(feature = "arrow")]
 pub mod arrow;
 mod cache;
@@ -66,8 +68,6 @@ mod error;
 #[cfg(feature = "files")]
 pub mod files;
 mod memory;
-#[cfg(feature = "ndarray")]
-mod ndarray;
 mod plan;
 #[cfg(feature = "share")]
 pub mod share;
