@@ -73,6 +73,12 @@ mod plan;
 pub mod share;
 mod tensor;
 
+/// The crate of the types `f16` and `bf16`, in the version of [`Element`].
+pub use half;
+/// The crate of the arrays, in the version of `Tensor::as_ndarray`.
+#[cfg(feature = "ndarray")]
+pub use ndarray;
+
 pub use cache::{empty_cache, set_cache_limit};
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};

@@ -4,9 +4,9 @@
 
 mod support;
 
-use half::{bf16, f16};
 use proptest::prelude::*;
 use support::{Strided, bytes_of, dense, layouts, strided};
+use tensorferry::half::{bf16, f16};
 use tensorferry::{ConvertOptions, DType, Element, ErrorKind, Result, Tensor};
 
 /// Calls a macro for each Rust type of elements.
