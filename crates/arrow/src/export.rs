@@ -70,10 +70,14 @@ impl<O: Send + Sync + 'static> ColumnExport<O> {
     /// A column over a dense tensor in host memory or on a CUDA GPU. All work on its values is complete.
     ///
     /// # Errors
-    /// When the tensor is not dense, on another device, has no axis, or has a type or a name that Arrow lacks.
+    /// When the tensor is not dense, on another device, not in native byte order, has no axis, or has a type or a name that Arrow lacks.
     pub fn new(name: &str, tensor: Tensor<Arc<O>>) -> Result<Self> {
         let is_supported = tensor.device().is_host() || tensor.device().is_cuda();
-        if !tensor.layout().is_dense() || !is_supported || tensor.order() != ByteOrder::Native {
+        if tensor.order() != ByteOrder::Native {
+            let fact = "Arrow has native byte order, and the tensor has the opposite one".to_owned();
+            return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_DENSE_COPY));
+        }
+        if !tensor.layout().is_dense() || !is_supported {
             let fact = "only dense tensors in host memory or on a CUDA GPU can be exported".to_owned();
             return Err(Error::new(ErrorKind::InvalidArgument, fact).with_hint(hints::EXPORT_DENSE_COPY));
         }

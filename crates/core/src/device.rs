@@ -125,6 +125,7 @@ impl Device {
     }
 
     /// The device without the kind of allocation: pinned memory is on the CPU, and managed memory on the GPU.
+    #[doc(hidden)]
     pub fn base_device(self) -> Self {
         match self.kind {
             DeviceKind::CudaHost => Self::CPU,
@@ -134,11 +135,13 @@ impl Device {
     }
 
     /// The device as DLPack states it: the host is one device, also for a framework with several CPU devices.
+    #[doc(hidden)]
     pub fn physical(self) -> Self {
         if self.is_host() { Self::CPU } else { self.base_device() }
     }
 
     /// Whether both devices use the same physical memory.
+    #[doc(hidden)]
     pub fn is_same_memory_as(self, other: Self) -> bool {
         (self.is_host() && other.is_host())
             || (self.is_cuda() && other.is_cuda() && self.index == other.index)

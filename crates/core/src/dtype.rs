@@ -113,6 +113,7 @@ const ROWS: [Row; DType::COUNT] = rows! {
 
 impl DType {
     /// The number of types.
+    #[doc(hidden)]
     pub const COUNT: usize = 28;
 
     /// Every type, in table order.
@@ -153,6 +154,7 @@ impl DType {
     }
 
     /// The unit of a byte swap: an element, or each half of a complex one.
+    #[doc(hidden)]
     pub const fn swap_unit(self) -> usize {
         match self.kind() {
             DTypeKind::Complex => self.size() / 2,
@@ -171,11 +173,13 @@ impl DType {
     }
 
     /// NumPy's type string without the byte order (`"f4"`), or `None` if the type is not built into NumPy.
+    #[doc(hidden)]
     pub const fn typestr(self) -> Option<&'static str> {
         self.row().typestr
     }
 
     /// The type with NumPy's kind letter and item size.
+    #[doc(hidden)]
     pub fn from_typestr(kind: u8, size: usize) -> Option<Self> {
         // Called for every buffer: a jump table is faster than a search of the table.
         Some(match (kind, size) {
@@ -218,6 +222,7 @@ impl DType {
     }
 
     /// The least and the greatest integer of the type, 0 and 1 for booleans; `None` for other types.
+    #[doc(hidden)]
     pub const fn integer_range(self) -> Option<(i128, i128)> {
         let bits = self.bits() as u32;
         match self.kind() {
@@ -229,6 +234,7 @@ impl DType {
     }
 
     /// The type of half the width, which a framework without 64-bit types uses instead.
+    #[doc(hidden)]
     pub const fn narrowed(self) -> Self {
         match self {
             DType::Int64 => DType::Int32,
@@ -240,6 +246,7 @@ impl DType {
     }
 
     /// An unsigned integer of the same size, for protocols that do not have the type.
+    #[doc(hidden)]
     pub const fn bits_type(self) -> Option<Self> {
         match self.size() {
             1 => Some(DType::UInt8),

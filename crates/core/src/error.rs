@@ -54,6 +54,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// All kinds, for tables that must have a row for each.
+    #[doc(hidden)]
     pub const ALL: &[Self] = &[
         Self::NotATensor,
         Self::UnsupportedDType,

@@ -18,7 +18,8 @@
 //! - [`chunks`]: the division of a tensor for a transfer;
 //! - [`sparse`]: validation and conversion of the arrays of sparse tensors;
 //! - [`throughput`]: measured speeds, for the estimates in plans;
-//! - [`drop_queue`]: deferred drops on another thread.
+//! - [`drop_queue`]: deferred drops on another thread;
+//! - [`file_size_limit`]: an error instead of a signal where a file becomes too large.
 //!
 //! The interface of this crate changes with any version. Programs use the crate `tensorferry`, whose interface is stable.
 
@@ -33,6 +34,7 @@ pub mod dtype;
 pub mod emergency_pool;
 pub mod error;
 pub mod fallible;
+pub mod file_size_limit;
 mod hint_key;
 pub mod hints;
 pub mod host;

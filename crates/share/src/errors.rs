@@ -17,6 +17,7 @@ pub(crate) fn system_error(action: &str, error: impl Into<io::Error>) -> Error {
     let made = Error::new(kind, format!("{action}: {text}")).with_errno(errno);
     match errno {
         Some(libc::EMFILE | libc::ENFILE) => made.with_hint(hints::RELEASE_DESCRIPTORS),
+        Some(libc::EFBIG) => made.with_hint(hints::RAISE_FILE_SIZE_LIMIT),
         Some(libc::ENOMEM) => made.with_hint(hints::SHARE_LESS),
         _ => made,
     }

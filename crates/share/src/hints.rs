@@ -12,6 +12,8 @@ tensorferry_core::hint_keys! {
         => "end the consumers that are stopped, or raise the producer's limit (ulimit -n), and attach again";
     /// Shared memory ran out.
     SHARE_LESS = "share.share_less" => "free some memory, or share less at a time";
+    /// Shared memory would exceed the limit on file sizes, which applies to it too.
+    RAISE_FILE_SIZE_LIMIT = "share.raise_file_size_limit" => "raise the limit on file sizes: ulimit -f";
     /// The ticket is stale, used or expired.
     REQUEST_NEW_TICKET = "share.request_new_ticket" => "ask the producer for a new ticket";
     /// The publication of the ticket is gone.

@@ -95,6 +95,6 @@ pub use tensorferry_core::{DType, Device};
 mod pages {
     #[doc = include_str!("../README.md")]
     struct Readme;
-    #[doc = include_str!("../../../docs/guides/extensions-pyo3.md")]
+    #[doc = include_str!("../guide.md")]
     struct Guide;
 }

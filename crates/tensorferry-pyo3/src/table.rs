@@ -34,8 +34,8 @@ fn import(py: Python<'_>) -> PyResult<&'static Api> {
         Err(cause) => Err(cause),
         Ok(module) => module.getattr("_C_API"),
     };
-    // SAFETY: the GIL is held, which `py` proves, the capsule is a live object, and the name is a C string.
     let pointer = capsule.and_then(|capsule| {
+        // SAFETY: the GIL is held, which `py` proves, the capsule is a live object, and the name is a C string.
         match unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE_NAME.as_ptr()) } {
             pointer if pointer.is_null() => Err(PyErr::fetch(py)),
             pointer => Ok(pointer),

@@ -50,12 +50,17 @@ fn print_tensors(
     Ok(out.flush()?)
 }
 
-/// The number of values that are infinite or NaN.
+/// The number of values that are infinite or NaN. A complex number counts if its real or its imaginary part does.
 fn count_not_finite(tensor: &Tensor) -> Result<usize> {
     match tensor.dtype().kind() {
         DTypeKind::Float => {
             let values = tensor.cast(DType::Float64)?;
             Ok(values.as_slice::<f64>()?.iter().filter(|value| !value.is_finite()).count())
+        }
+        DTypeKind::Complex => {
+            let values = tensor.cast(DType::Complex128)?;
+            let is_finite = |[real, imaginary]: &[f64; 2]| real.is_finite() && imaginary.is_finite();
+            Ok(values.as_slice::<[f64; 2]>()?.iter().filter(|value| !is_finite(value)).count())
         }
         _ => Ok(0),
     }

@@ -1,11 +1,12 @@
 //! Casts the floats of a checkpoint to bfloat16: `cargo run --example cast_checkpoint -- model.safetensors small.safetensors`.
 //!
 //! Tensors are read, cast and written one by one, so that the memory needed is that of the largest. Integers and bools, names
-//! and metadata stay as they are. The new file appears complete or not at all.
+//! and metadata stay as they are. The new file appears complete or not at all: a file with entries that cannot be read is an
+//! error, as is an output that does not keep names.
 
 use std::process::ExitCode;
-use tensorferry::files::{FileWriter, TensorFile, TensorSpec, WriteOptions};
-use tensorferry::{ConvertOptions, DType, Result};
+use tensorferry::files::{FileFormat, FileWriter, TensorFile, TensorSpec, WriteOptions};
+use tensorferry::{ConvertOptions, DType, Error, ErrorKind, Result};
 
 fn main() -> ExitCode {
     let paths: Vec<String> = std::env::args().skip(1).collect();
@@ -28,6 +29,23 @@ fn main() -> ExitCode {
 /// Writes the new checkpoint, and returns the bytes of the tensors before and after.
 fn cast_checkpoint(from: &str, to: &str) -> Result<(u64, u64)> {
     let file = TensorFile::open(from)?;
+    let skipped: Vec<String> =
+        file.skipped().map(|(name, reason)| format!("{name:?} ({})", reason.fact())).collect();
+    if !skipped.is_empty() {
+        return Err(Error::new(
+            ErrorKind::UnsupportedDType,
+            format!("{from:?} has entries that cannot be cast: {}", skipped.join(", ")),
+            "save them elsewhere, and write the checkpoint again without them",
+        ));
+    }
+    let has_names = file.entries().any(|entry| !entry.name().is_empty());
+    if has_names && FileFormat::from_path(to.as_ref()).is_some_and(FileFormat::is_single) {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("the format of {to:?} does not keep the names of tensors"),
+            "write .safetensors or .npz",
+        ));
+    }
     let specs: Vec<TensorSpec> = file
         .entries()
         .map(|entry| TensorSpec::new(entry.name(), target_dtype(entry.dtype()), entry.shape()))

@@ -29,11 +29,12 @@ fn inspect(path: &str) -> Result<()> {
             Some((least, greatest)) => format!("  min {least} max {greatest}"),
             None => String::new(),
         };
-        println!("{}  {} {:?}  {} bytes{range}", entry.name(), entry.dtype(), entry.shape(), entry.bytes());
+        // Names come from the file: `Debug` escapes control characters.
+        println!("{:?}  {} {:?}  {} bytes{range}", entry.name(), entry.dtype(), entry.shape(), entry.bytes());
         total += entry.bytes();
     }
     for (name, reason) in file.skipped() {
-        println!("{name}  skipped: {}", reason.fact());
+        println!("{name:?}  skipped: {}", reason.fact());
     }
     println!("{} tensors, {total} bytes", file.entries().len());
     Ok(())

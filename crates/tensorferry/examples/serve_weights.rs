@@ -39,12 +39,12 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Publishes all tensors of a file for reading, with one ticket.
+/// Publishes all tensors of a file for reading, with one ticket. They are read into the memory that consumers map.
 fn publish_file(path: &str) -> Result<Publication> {
     let file = TensorFile::open(path)?;
     let tensors = file
         .entries()
-        .map(|entry| Ok((entry.name().to_owned(), entry.read()?)))
+        .map(|entry| Ok((entry.name().to_owned(), entry.read_shared()?)))
         .collect::<Result<Vec<(String, Tensor)>>>()?;
     publish_named(tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)), &PublishOptions::new())
 }

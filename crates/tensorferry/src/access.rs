@@ -2,10 +2,10 @@
 
 use crate::element::{Element, check_dtype, check_values};
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, dense_layout};
 use std::ptr::NonNull;
 use std::slice;
-use tensorferry_core::{ByteOrder, ErrorKind};
+use tensorferry_core::{ByteOrder, Error as CoreError, ErrorKind};
 
 impl Tensor {
     /// The elements of a dense tensor, in row-major order.
@@ -92,16 +92,29 @@ impl Tensor {
         Ok(unsafe { slice::from_raw_parts_mut(data.as_ptr(), self.bytes()) })
     }
 
-    /// A copy of the elements in row-major order, from any strides and byte order.
+    /// A copy of the elements in row-major order, from any strides and byte order. The vector has no spare capacity.
     ///
     /// # Errors
     /// When the tensor has another element type or is on a GPU, a `bool` is a byte other than 0 and 1, or memory runs out.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         check_dtype::<T>(self.dtype())?;
-        match self.as_slice::<T>() {
-            Ok(values) => Ok(values.to_vec()),
-            Err(_) => Ok(self.pack()?.as_slice::<T>()?.to_vec()),
+        self.check_host()?;
+        let (count, bytes) = (self.len(), self.bytes());
+        let mut values = Vec::<T>::new();
+        values.try_reserve_exact(count).map_err(|_| Error::from_core(CoreError::out_of_memory(bytes)))?;
+        if let Ok(own) = self.as_slice::<T>() {
+            values.extend_from_slice(own);
+            return Ok(values);
         }
+        let layout = dense_layout(T::DTYPE, self.shape())?;
+        // SAFETY: the spare capacity is new, so that nothing else uses it, and has `count` elements, which are those of the dense
+        // layout. `check_host` found the memory of this tensor on the host.
+        unsafe { self.convert_into(values.as_mut_ptr().cast(), T::DTYPE, &layout)? };
+        // SAFETY: `convert_into` has written every byte of the elements.
+        check_values::<T>(unsafe { slice::from_raw_parts(values.as_ptr().cast(), bytes) })?;
+        // SAFETY: the capacity was reserved above, and `check_values` has refused bytes that are no values of `T`.
+        unsafe { values.set_len(count) };
+        Ok(values)
     }
 
     /// Checks that the memory may be written through this handle.
@@ -135,20 +148,26 @@ impl Tensor {
         ))
     }
 
+    /// Checks that the elements are contiguous in row-major order.
+    pub(crate) fn check_dense(&self) -> Result<()> {
+        if self.is_dense() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::UnsupportedLayout,
+            format!(
+                "the tensor of shape {:?} has strides {:?} and is not dense",
+                self.shape(),
+                self.strides()
+            ),
+            "copy it to dense memory first: pack()",
+        ))
+    }
+
     /// The address of a dense tensor in host memory; dangling if it is empty.
     fn dense_data(&self) -> Result<NonNull<u8>> {
         self.check_host()?;
-        if !self.is_dense() {
-            return Err(Error::new(
-                ErrorKind::UnsupportedLayout,
-                format!(
-                    "the tensor of shape {:?} has strides {:?} and is not dense",
-                    self.shape(),
-                    self.strides()
-                ),
-                "copy it to dense memory first: pack()",
-            ));
-        }
+        self.check_dense()?;
         let data = NonNull::new(self.core().data()).filter(|_| !self.is_empty());
         Ok(data.unwrap_or(NonNull::dangling()))
     }

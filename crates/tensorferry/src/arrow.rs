@@ -11,7 +11,7 @@ pub use tensorferry_arrow::abi::{ArrowArray, ArrowSchema};
 use tensorferry_arrow::{Array, ColumnExport, Field, Owned, count_nulls, dense_lists, hints, write_values};
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::pack::CopyDestination;
-use tensorferry_core::{ByteOrder, ErrorKind, Layout};
+use tensorferry_core::{ByteOrder, Error as CoreError, ErrorKind, Layout};
 
 impl Tensor {
     /// Imports a column of numbers, booleans, dates or times, of a dictionary of these, or of lists of these that have one
@@ -32,16 +32,18 @@ impl Tensor {
         // SAFETY: the first clause of the contract of this function.
         let (schema, array) = unsafe { (Owned::take(schema), Owned::take(array)) };
         // SAFETY: the same clause: strings and children are as the specification requires.
-        let field = unsafe { Field::from_schema(&schema?)? };
+        let field =
+            unsafe { Field::from_schema(&schema.map_err(Error::from_core)?).map_err(Error::from_core)? };
         // SAFETY: the second clause of the contract of this function.
-        let chunk = unsafe { Array::new(array?, &field)? };
-        let (field, chunks) = dense_lists(&field, vec![chunk])?;
-        let nulls = count_nulls(&chunks)?;
+        let chunk =
+            unsafe { Array::new(array.map_err(Error::from_core)?, &field).map_err(Error::from_core)? };
+        let (field, chunks) = dense_lists(&field, vec![chunk]).map_err(Error::from_core)?;
+        let nulls = count_nulls(&chunks).map_err(Error::from_core)?;
         if nulls > 0 {
             let fact = format!("column {:?} has {nulls} nulls", field.name);
-            return Err(tensorferry_core::Error::new(ErrorKind::InvalidTensor, fact)
-                .with_hint(hints::DROP_NULLS)
-                .into());
+            return Err(Error::from_core(
+                CoreError::new(ErrorKind::InvalidTensor, fact).with_hint(hints::DROP_NULLS),
+            ));
         }
         let Some(dtype) = field.dtype() else {
             return Err(Error::new(
@@ -51,7 +53,7 @@ impl Tensor {
             ));
         };
         if let [chunk] = &chunks[..]
-            && let Some(tensor) = chunk.as_tensor()?
+            && let Some(tensor) = chunk.as_tensor().map_err(Error::from_core)?
         {
             // SAFETY: the box of `Memory::other` holds the owner.
             let tensor = unsafe { tensor.map_owner(Memory::other) };
@@ -60,11 +62,12 @@ impl Tensor {
             return Ok(unsafe { Self::from_parts(tensor) });
         }
         let rows: usize = chunks.iter().map(Array::len).sum();
-        let layout = Layout::dense(dtype.size(), &[&[rows as i64], &field.row_shape()[..]].concat())?;
-        let block = HostBlock::zeroed(layout.bytes())?;
+        let layout = Layout::dense(dtype.size(), &[&[rows as i64], &field.row_shape()[..]].concat())
+            .map_err(Error::from_core)?;
+        let block = HostBlock::zeroed(layout.bytes()).map_err(Error::from_core)?;
         let destination = CopyDestination { data: block.data(), dtype, layout: &layout };
         // SAFETY: the block is new and has the size of the dense layout, in which no two indices overlap.
-        unsafe { write_values(&chunks, &destination, None, threads())? };
+        unsafe { write_values(&chunks, &destination, None, threads()).map_err(Error::from_core)? };
         // SAFETY: `zeroed` gave every byte of the block a value.
         unsafe { Self::from_block(block, dtype, layout, ByteOrder::Native) }
     }
@@ -89,11 +92,11 @@ impl Tensor {
         if !self.device().is_host() {
             let fact =
                 format!("the tensor is on {}, and the C data interface has host memory", self.device());
-            return Err(tensorferry_core::Error::new(ErrorKind::UnsupportedDevice, fact)
-                .with_hint(hints::EXPORT_HOST_COPY)
-                .into());
+            return Err(Error::from_core(
+                CoreError::new(ErrorKind::UnsupportedDevice, fact).with_hint(hints::EXPORT_HOST_COPY),
+            ));
         }
-        let column = ColumnExport::new(name, self.into_parts())?;
+        let column = ColumnExport::new(name, self.into_parts()).map_err(Error::from_core)?;
         Ok((column.schema(), column.array()))
     }
 }

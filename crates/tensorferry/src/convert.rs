@@ -1,12 +1,12 @@
 //! Copies on the host, over the copy engine of the core.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::{Tensor, dense_layout};
 use std::num::NonZero;
 use std::thread;
 use tensorferry_core::host::HostBlock;
 use tensorferry_core::pack::{self, CopyDestination, CopySource};
-use tensorferry_core::{ByteOrder, DType};
+use tensorferry_core::{ByteOrder, DType, Layout};
 
 impl Tensor {
     /// A copy in dense row-major memory, aligned and in native byte order.
@@ -45,17 +45,29 @@ impl Tensor {
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         self.check_host()?;
         let layout = dense_layout(dtype, self.shape())?;
-        let block = HostBlock::new(layout.bytes())?;
+        let block = HostBlock::new(layout.bytes()).map_err(Error::from_core)?;
+        // SAFETY: the block is new, so that nothing else uses it, and has the size of the dense layout. `check_host` found the
+        // memory of this tensor on the host.
+        unsafe { self.convert_into(block.data(), dtype, &layout)? };
+        // SAFETY: `convert_into` has written every element, and the block has the size of the layout.
+        unsafe { Self::from_block(block, dtype, layout, ByteOrder::Native) }
+    }
+
+    /// Writes all elements to other memory, cast to a type.
+    ///
+    /// # Safety
+    /// - This tensor is in host memory.
+    /// - `data` is writable for the bytes of `layout`, which is dense, and nothing else uses that memory.
+    pub(crate) unsafe fn convert_into(&self, data: *mut u8, dtype: DType, layout: &Layout) -> Result<()> {
         let core = self.core();
         let source =
             CopySource { data: core.data(), dtype: core.dtype(), layout: core.layout(), order: core.order() };
-        let destination = CopyDestination { data: block.data(), dtype, layout: &layout };
-        // SAFETY: the source is host memory, which `check_host` checked, readable over its extent, and nothing writes it while
-        // `self` is borrowed, by the invariant of `Tensor`. The block is new, so that nothing else uses it, and has the size of
-        // the dense layout, in which no two indices overlap.
-        unsafe { pack::convert(&source, &destination, threads())? };
-        // SAFETY: `convert` has written every element, and the block has the size of the layout.
-        unsafe { Self::from_block(block, dtype, layout, ByteOrder::Native) }
+        let destination = CopyDestination { data, dtype, layout };
+        // SAFETY: the source is host memory by the first clause, readable over its extent, and nothing writes it while `self` is
+        // borrowed, by the invariant of `Tensor`. The destination is writable and used by nothing else by the second clause, and
+        // no two indices of a dense layout overlap.
+        unsafe { pack::convert(&source, &destination, threads()).map_err(Error::from_core)? };
+        Ok(())
     }
 }
 

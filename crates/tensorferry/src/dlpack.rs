@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use tensorferry_core::ErrorKind;
 use tensorferry_core::dlpack;
 pub use tensorferry_core::dlpack::abi::{
-    FLAG_IS_COPIED, FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensorVersioned, RawDType, RawDevice,
-    RawTensor, VERSION, Version,
+    FLAG_IS_COPIED, FLAG_READ_ONLY, FLAG_SUBBYTE_PADDED, ManagedTensor, ManagedTensorVersioned, RawDType,
+    RawDevice, RawTensor, VERSION, Version,
 };
 
 impl Tensor {
@@ -35,10 +35,39 @@ impl Tensor {
     ///   nothing else reads them either.
     pub unsafe fn from_dlpack(managed: NonNull<ManagedTensorVersioned>) -> Result<Self> {
         // SAFETY: the first clause of the contract of this function.
-        let tensor = unsafe { dlpack::from_versioned(managed)? };
+        let tensor = unsafe { dlpack::from_versioned(managed).map_err(Error::from_core)? };
         // SAFETY: `Memory::Dlpack` holds the owner.
         let tensor = unsafe { tensor.map_owner(Memory::Dlpack) };
         // SAFETY: the second and the third clause of the contract of this function.
+        Ok(unsafe { Self::from_parts(tensor) })
+    }
+
+    /// As [`from_dlpack`](Self::from_dlpack), for the struct without a version, `DLManagedTensor`, as libraries before DLPack 1.0 export
+    /// it. It does not say whether its memory may be written, so that the result is read-only.
+    ///
+    /// ```compile_fail,E0133
+    /// # use std::ptr::NonNull;
+    /// # use tensorferry::{Tensor, dlpack::ManagedTensor};
+    /// fn import(managed: NonNull<ManagedTensor>) -> tensorferry::Result<Tensor> {
+    ///     Tensor::from_dlpack_unversioned(managed)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from_dlpack`](Self::from_dlpack).
+    ///
+    /// # Safety
+    /// - `managed` is a valid `DLManagedTensor`, and nothing else releases it.
+    /// - Every element in host memory has a value, and the work that writes them is complete.
+    /// - Until the deleter is called, nothing writes the elements.
+    pub unsafe fn from_dlpack_unversioned(managed: NonNull<ManagedTensor>) -> Result<Self> {
+        // SAFETY: the first clause of the contract of this function. `set_read_only` below makes sure that nothing writes the
+        // memory through the result.
+        let mut tensor = unsafe { dlpack::from_legacy(managed).map_err(Error::from_core)? };
+        tensor.set_read_only();
+        // SAFETY: `Memory::Dlpack` holds the owner.
+        let tensor = unsafe { tensor.map_owner(Memory::Dlpack) };
+        // SAFETY: the second and the third clause of the contract of this function. The access is read-only.
         Ok(unsafe { Self::from_parts(tensor) })
     }
 
@@ -63,8 +92,10 @@ impl Tensor {
     /// size.
     pub fn into_dlpack(self) -> Result<NonNull<ManagedTensorVersioned>> {
         dlpack::to_versioned(self.into_parts()).map_err(|error| match error.kind() {
-            ErrorKind::UnsupportedLayout => Error::from(error.with_advice("export a dense copy: pack()")),
-            _ => Error::from(error),
+            ErrorKind::UnsupportedLayout => {
+                Error::from_core(error.with_advice("export a dense copy: pack()"))
+            }
+            _ => Error::from_core(error),
         })
     }
 }

@@ -33,6 +33,11 @@ impl Error {
         Self(tensorferry_core::Error::new(kind, fact).with_advice(advice))
     }
 
+    /// An error of the crates below. It is no `From`: a public conversion would make their errors part of this crate's interface.
+    pub(crate) fn from_core(error: tensorferry_core::Error) -> Self {
+        Self(error)
+    }
+
     /// The class of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind()
@@ -51,12 +56,6 @@ impl Error {
     /// The `errno` of the failed system call, if a system call failed.
     pub fn errno(&self) -> Option<i32> {
         self.0.errno()
-    }
-}
-
-impl From<tensorferry_core::Error> for Error {
-    fn from(error: tensorferry_core::Error) -> Self {
-        Self(error)
     }
 }
 

@@ -24,6 +24,10 @@
 //!   valid, and that the producer does not write the memory.
 //! - A clone or a view is another handle on the same memory. Writing needs the only handle, borrowed mutably. A consumer of an
 //!   export counts as a handle until it calls the deleter.
+//! - Another process may write memory that it shares as writable, at any time. Attached memory is copied
+//!   (`share::AttachedTensor::to_host`), or used in place by `unsafe` functions (`share::AttachedTensor::share` and `share_mut`): the
+//!   caller promises that nothing writes it. To publish memory for reading is safe: it has a further handle until the last lease ends.
+//!   To publish it for writing is `unsafe`.
 //! - A `bool` of a tensor is any byte. It becomes a Rust `bool` after a check.
 //!
 //! # Features
@@ -33,10 +37,16 @@
 //! | `files` | the module `files`: safetensors, npy, npz, TensorProto and raw bytes | yes |
 //! | `cuda` | `Tensor::to_gpu` and `Tensor::to_host`; the driver is loaded at run time | no |
 //! | `arrow` | `Tensor::from_arrow` and `Tensor::into_arrow`, by the Arrow C data interface | no |
+//! | `share` | the module `share`: tensors in other processes of the same user, Rust or Python, in the same memory | no |
 //! | `ndarray` | `Tensor::as_ndarray`, `Tensor::as_ndarray_mut` and `Tensor::from_ndarray` | no |
 //!
 //! Only `files` is a default, because most programs begin with a file, and its dependencies are small. Matrices of faer and
 //! tensors of candle have crates of their own, `tensorferry-faer` and `tensorferry-candle`.
+//!
+//! # Memory of dropped tensors
+//!
+//! Blocks of 4 MiB or more are kept for the next tensor of about the same size, up to an eighth of the memory of the machine or the
+//! container. [`set_cache_limit`] changes the limit, and [`empty_cache`] returns the memory to the system.
 //!
 //! # Errors
 //!
@@ -44,8 +54,11 @@
 
 mod access;
 mod advice;
+#[cfg(feature = "ndarray")]
+mod array_view;
 #[cfg(feature = "arrow")]
 pub mod arrow;
+mod cache;
 mod convert;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -55,13 +68,18 @@ mod error;
 #[cfg(feature = "files")]
 pub mod files;
 mod memory;
-#[cfg(feature = "ndarray")]
-mod ndarray;
 mod plan;
 #[cfg(feature = "share")]
 pub mod share;
 mod tensor;
 
+/// The crate of the types `f16` and `bf16`, in the version of [`Element`].
+pub use half;
+/// The crate of the arrays, in the version of `Tensor::as_ndarray`.
+#[cfg(feature = "ndarray")]
+pub use ndarray;
+
+pub use cache::{empty_cache, set_cache_limit};
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};
 pub use plan::{ConvertOptions, Plan};
@@ -75,7 +93,8 @@ pub use tensorferry_core::{ByteOrder, DType, Device};
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-/// The code of the guide, as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guides/rust.md")]
+/// The code of the guide, as tests. `guide.md` is a link, behind which cargo packages the file; a path out of the package would not
+/// compile there. The code uses these features.
+#[cfg(all(doctest, feature = "cuda", feature = "files", feature = "ndarray", feature = "share"))]
+#[doc = include_str!("../guide.md")]
 mod guide {}

@@ -8,7 +8,7 @@ use tensorferry_core::plan::{
     self, Alignment, DTypeRequest, DeviceRequest, SourceDescription, SourceMutability, Strides,
     SupportedDevices, TargetCapabilities, TargetMutability,
 };
-use tensorferry_core::{DType, Device, ErrorKind};
+use tensorferry_core::{DType, Device, Error as CoreError, ErrorKind};
 
 /// What the result of [`Tensor::convert`] must be. By default every tensor is its own result.
 ///
@@ -80,6 +80,28 @@ impl ConvertOptions {
             writable: self.writable.then_some(true),
             budget: self.max_bytes,
             device: DeviceRequest::Nearest,
+        }
+    }
+
+    /// An error of the planner, in terms of these options. The planner's facts name frameworks and its own options.
+    fn reword(&self, error: CoreError) -> Error {
+        let kind = error.kind();
+        match (kind, self.max_bytes) {
+            (ErrorKind::CopyRequired, _) => {
+                let reason =
+                    error.fact().split_once("needs a copy: ").map_or(error.fact(), |(_, reason)| reason);
+                let fact = format!("the conversion needs a copy: {reason}");
+                Error::new(kind, fact, "allow the copy: leave out copy(false)")
+            }
+            (ErrorKind::OutOfMemory, Some(limit)) => {
+                let fact = error.fact().replace("the budget is", "max_bytes is");
+                Error::new(
+                    kind,
+                    fact,
+                    format!("pass more than max_bytes({limit}), or convert a slice at a time"),
+                )
+            }
+            _ => Error::from_core(error),
         }
     }
 
@@ -190,12 +212,7 @@ impl Tensor {
         };
         let target = options.target();
         let plan =
-            plan::decide(&source, &target, &options.for_planner()).map_err(|error| match error.kind() {
-                ErrorKind::CopyRequired => {
-                    Error::from(error.with_advice("allow the copy: leave out copy(false)"))
-                }
-                _ => Error::from(error),
-            })?;
+            plan::decide(&source, &target, &options.for_planner()).map_err(|error| options.reword(error))?;
         if !plan.shares() {
             self.check_host()?;
         }

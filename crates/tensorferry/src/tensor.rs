@@ -8,7 +8,9 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor as CoreTensor};
+use tensorferry_core::{
+    Access, ByteOrder, DType, Device, Error as CoreError, ErrorKind, Layout, Tensor as CoreTensor,
+};
 
 /// Memory with an element type, a shape and strides, and an owner that keeps it alive.
 ///
@@ -85,7 +87,8 @@ impl Tensor {
                 order,
                 Access::ReadWrite,
                 Memory::Host(block),
-            )?
+            )
+            .map_err(Error::from_core)?
         };
         // SAFETY: the bytes have values by the contract of this function. The block is the only owner of its memory.
         Ok(unsafe { Self::from_parts(tensor) })
@@ -104,7 +107,8 @@ impl Tensor {
         // SAFETY: the vector has as many values as the layout has elements, which `check_count` compared, and the size of an
         // element is that of `T`. Moving the vector into its owner does not move its values.
         let tensor = unsafe {
-            CoreTensor::new(data, T::DTYPE, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)?
+            CoreTensor::new(data, T::DTYPE, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
+                .map_err(Error::from_core)?
         };
         // SAFETY: the values are initialised and have no padding. The vector owned them alone, and its owner is not accessed.
         Ok(unsafe { Self::from_parts(tensor) })
@@ -132,7 +136,7 @@ impl Tensor {
                 "pass the shape and the type of the bytes",
             ));
         }
-        let block = HostBlock::new(bytes.len())?;
+        let block = HostBlock::new(bytes.len()).map_err(Error::from_core)?;
         // SAFETY: the block is new and has as many bytes as the slice, so that the two do not overlap. All of its bytes have
         // values afterwards, and they are those of the layout, which was compared above.
         unsafe {
@@ -155,7 +159,7 @@ impl Tensor {
     /// When the size overflows or memory runs out.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = dense_layout(dtype, shape)?;
-        let block = HostBlock::zeroed(layout.bytes())?;
+        let block = HostBlock::zeroed(layout.bytes()).map_err(Error::from_core)?;
         // SAFETY: `zeroed` gave every byte of the block a value, and the block has the size of the layout.
         unsafe { Self::from_block(block, dtype, layout, ByteOrder::Native) }
     }
@@ -246,7 +250,10 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have the axis or the index.
     pub fn select(&self, axis: usize, index: usize) -> Result<Self> {
-        Ok(Self::over(self.share().select(axis, index)?))
+        let selected = self.share().select(axis, index);
+        Ok(Self::over(selected.map_err(|error| {
+            invalid_argument(error, "pass an axis of the tensor, and an index below its length")
+        })?))
     }
 
     /// A handle on the `length` elements from `start` on along one axis.
@@ -254,7 +261,10 @@ impl Tensor {
     /// # Errors
     /// When the tensor does not have the axis or these elements.
     pub fn narrow(&self, axis: usize, start: usize, length: usize) -> Result<Self> {
-        Ok(Self::over(self.share().narrow(axis, start, length)?))
+        let narrowed = self.share().narrow(axis, start, length);
+        Ok(Self::over(narrowed.map_err(|error| {
+            invalid_argument(error, "pass an axis of the tensor, and a range within its length")
+        })?))
     }
 
     /// A handle on a dense tensor under another shape with as many elements.
@@ -262,7 +272,16 @@ impl Tensor {
     /// # Errors
     /// When the tensor is not dense, or the shape has another number of elements.
     pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
-        Ok(Self::over(self.share().reshaped(&lengths(shape)?)?))
+        let layout = dense_layout(self.dtype(), shape)?;
+        if layout.count() != self.len() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{} elements of shape {:?} cannot have shape {shape:?}", self.len(), self.shape()),
+                "pass a shape with as many elements as the tensor has",
+            ));
+        }
+        self.check_dense()?;
+        Ok(Self::over(self.share().reshaped(layout.shape()).map_err(Error::from_core)?))
     }
 
     /// A handle whose dimensions are those of this tensor in another order: dimension `i` of the result is dimension
@@ -281,7 +300,10 @@ impl Tensor {
     /// # Errors
     /// When `axes` does not name each dimension once.
     pub fn permute(&self, axes: &[usize]) -> Result<Self> {
-        Ok(Self::over(self.share().permuted(axes)?))
+        let permuted = self.share().permuted(axes);
+        Ok(Self::over(permuted.map_err(|error| {
+            invalid_argument(error, "name each dimension of the tensor once, counting from zero")
+        })?))
     }
 }
 
@@ -314,7 +336,18 @@ pub(crate) fn lengths(shape: &[usize]) -> Result<SmallVec<[i64; 4]>> {
 
 /// The dense layout of a shape.
 pub(crate) fn dense_layout(dtype: DType, shape: &[usize]) -> Result<Layout> {
-    Ok(Layout::dense(dtype.size(), &lengths(shape)?)?)
+    dense_layout_of_lengths(dtype, &lengths(shape)?)
+}
+
+/// The dense layout of a shape in the core's type.
+pub(crate) fn dense_layout_of_lengths(dtype: DType, lengths: &[i64]) -> Result<Layout> {
+    Layout::dense(dtype.size(), lengths)
+        .map_err(|error| invalid_argument(error, "pass a shape whose size in bytes is at most 2^63 - 1"))
+}
+
+/// The core's error about a tensor as one about an argument of the caller, which the core cannot tell apart.
+fn invalid_argument(error: CoreError, advice: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, error.fact().to_owned(), advice)
 }
 
 fn check_count(elements: usize, values: usize, shape: &[usize]) -> Result<()> {

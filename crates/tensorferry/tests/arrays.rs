@@ -4,8 +4,8 @@
 
 mod support;
 
-use ndarray::{Array, Array3, Axis, Dimension, IxDyn, arr0, s};
 use support::{bytes_of, dense, layouts, strided};
+use tensorferry::ndarray::{Array, Array3, Axis, Dimension, IxDyn, arr0, s};
 use tensorferry::{DType, ErrorKind, Tensor};
 
 #[test]

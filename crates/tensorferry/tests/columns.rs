@@ -9,7 +9,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::dense;
 use tensorferry::arrow::{ArrowArray, ArrowSchema};
-use tensorferry::{DType, ErrorKind, Result, Tensor};
+use tensorferry::files::{FileFormat, OpenOptions, TensorFile};
+use tensorferry::{ByteOrder, DType, ErrorKind, Result, Tensor};
 
 fn import(mut schema: ArrowSchema, mut array: ArrowArray) -> Result<Tensor> {
     // SAFETY: both structs are valid: an export of this crate made them, or `column` did over buffers that live for the test.
@@ -52,6 +53,18 @@ fn tensors_without_rows_and_strided_ones_are_errors() {
     assert!(error.hint().unwrap().contains("pack()"));
     assert!(dense(DType::Int32, &[]).into_arrow("x").unwrap_err().hint().unwrap().contains("reshape"));
     assert!(matrix.into_arrow("a\0b").is_err());
+}
+
+#[test]
+fn the_other_byte_order_is_named() {
+    let path = std::env::temp_dir().join(format!("tensorferry-columns-{}.raw", std::process::id()));
+    std::fs::write(&path, [0; 8]).unwrap();
+    let options = OpenOptions::new().format(FileFormat::Raw).dtype(DType::Int32);
+    let options = options.shape(&[2]).unwrap().byte_order(ByteOrder::Swapped);
+    let file = TensorFile::open_with(&path, &options).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = file.entry("").unwrap().read().unwrap().into_arrow("x").unwrap_err();
+    assert!(error.fact().contains("byte order") && error.hint().unwrap().contains("pack()"), "{error}");
 }
 
 static RELEASED: AtomicU32 = AtomicU32::new(0);

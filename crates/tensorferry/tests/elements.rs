@@ -4,10 +4,10 @@
 
 mod support;
 
-use half::{bf16, f16};
 use proptest::prelude::*;
 use support::{Strided, bytes_of, dense, layouts, strided};
-use tensorferry::{ConvertOptions, DType, Element, ErrorKind, Tensor};
+use tensorferry::half::{bf16, f16};
+use tensorferry::{ConvertOptions, DType, Element, ErrorKind, Result, Tensor};
 
 /// Calls a macro for each Rust type of elements.
 macro_rules! for_each_element {
@@ -116,16 +116,33 @@ fn bytes_that_are_no_bools_are_never_a_slice_of_bools() {
 }
 
 #[test]
-fn invalid_shapes_are_errors() {
-    assert!(Tensor::from_vec(vec![1u8; 5], &[2, 3]).is_err());
-    assert!(Tensor::from_bytes(&[0; 7], DType::Int64, &[1]).is_err());
-    assert!(Tensor::zeros(DType::Int8, &[usize::MAX]).is_err());
-    assert!(Tensor::zeros(DType::Int8, &[usize::MAX / 2, 3]).is_err());
+fn invalid_arguments_are_errors_about_the_argument() {
     let tensor = dense(DType::Int8, &[2, 3]);
-    assert!(tensor.select(0, 2).is_err() && tensor.select(2, 0).is_err());
-    assert!(tensor.narrow(1, 2, 2).is_err() && tensor.narrow(1, usize::MAX, 2).is_err());
-    assert!(tensor.reshape(&[7]).is_err() && tensor.permute(&[0, 0]).is_err());
-    assert!(tensor.permute(&[1, 0]).unwrap().reshape(&[6]).is_err());
+    let cases: [(&str, Result<Tensor>, &[&str]); 13] = [
+        ("from_vec", Tensor::from_vec(vec![1u8; 5], &[2, 3]), &["5", "[2, 3]", "6"]),
+        ("from_bytes", Tensor::from_bytes(&[0; 7], DType::Int64, &[1]), &["8", "7"]),
+        ("from_bytes", Tensor::from_bytes(&[0; 7], DType::Int64, &[1 << 40, 1 << 40]), &["1099511627776"]),
+        ("zeros", Tensor::zeros(DType::Int8, &[usize::MAX]), &["18446744073709551615"]),
+        ("zeros", Tensor::zeros(DType::Int8, &[usize::MAX / 2, 3]), &["9223372036854775807, 3"]),
+        ("zeros_shared", Tensor::zeros_shared(DType::Int64, &[1 << 62]), &["4611686018427387904"]),
+        ("select", tensor.select(0, 2), &["[2, 3]", "index 2", "axis 0"]),
+        ("select", tensor.select(2, 0), &["[2, 3]", "axis 2"]),
+        ("narrow", tensor.narrow(1, 2, 2), &["[2, 3]", "2 elements", "from 2", "axis 1"]),
+        ("narrow", tensor.narrow(1, usize::MAX, 2), &["[2, 3]", "axis 1"]),
+        ("reshape", tensor.reshape(&[7]), &["[2, 3]", "6", "[7]"]),
+        ("reshape", tensor.reshape(&[usize::MAX / 2, 3]), &["9223372036854775807, 3"]),
+        ("permute", tensor.permute(&[0, 0]), &["[0, 0]", "2"]),
+    ];
+    for (what, result, words) in cases {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+        assert!(words.iter().all(|word| error.fact().contains(word)), "{what}: {error}");
+        // The advice for tensors of other libraries is none for arguments.
+        assert!(error.hint().is_some_and(|hint| !hint.contains("report")), "{what}: {error}");
+    }
+    let error = tensor.permute(&[1, 0]).unwrap().reshape(&[6]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedLayout);
+    assert!(error.hint().unwrap().contains("pack()"), "{error}");
 }
 
 proptest! {

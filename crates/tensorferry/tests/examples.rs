@@ -7,9 +7,11 @@ mod support;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use support::{Folder, example};
+use tensorferry::share::{PublishOptions, publish_named};
 
 fn run(name: &str, arguments: &[&Path]) -> Output {
     example(name).args(arguments).output().unwrap()
@@ -96,6 +98,30 @@ fn cast_checkpoint_rounds_as_half_and_keeps_the_rest() {
 }
 
 #[test]
+fn cast_checkpoint_drops_nothing() {
+    let folder = Folder::new();
+    // A file of NumPy, with arrays of strings and Python objects beside readable ones.
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/files/corpus");
+    let source = corpus.join("numpy-mixed.npz");
+    let to = folder.file("small.npz");
+    let output = run("cast_checkpoint", &[&source, &to]);
+    let error = text(&output.stderr);
+    assert!(!output.status.success() && error.contains("\"names\"") && error.contains("\nhint: "), "{error}");
+    assert!(!to.exists());
+
+    let from = folder.file("one.safetensors");
+    let weight = tensorferry::Tensor::from_vec(vec![1.0f32, 2.0], &[2]).unwrap();
+    tensorferry::files::save(&from, [("weight", &weight)]).unwrap();
+    for name in ["small.bin", "small.raw", "small.npy", "small.pb"] {
+        let to = folder.file(name);
+        let output = run("cast_checkpoint", &[&from, &to]);
+        let error = text(&output.stderr);
+        assert!(!output.status.success() && error.contains(name) && error.contains("\nhint: "), "{error}");
+        assert!(!to.exists());
+    }
+}
+
+#[test]
 fn inspect_model_lists_types_shapes_and_ranges() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
@@ -109,21 +135,21 @@ fn inspect_model_lists_types_shapes_and_ranges() {
     let (rows, count) = (floats.len() / 10, floats.len());
     let mut expected = vec![
         format!(
-            "layer.weight  float32 [{rows}, 10]  {} bytes  min {} max {}",
+            "\"layer.weight\"  float32 [{rows}, 10]  {} bytes  min {} max {}",
             count * 4,
             f64::from(least),
             f64::from(greatest)
         ),
         format!(
-            "layer.scale  float64 [{count}]  {} bytes  min {} max {}",
+            "\"layer.scale\"  float64 [{count}]  {} bytes  min {} max {}",
             count * 8,
             f64::from(least) * 1.1,
             f64::from(greatest) * 1.1
         ),
-        format!("half  float16 [{rows}, 5, 2]  {} bytes  min -inf max inf", count * 2),
-        "steps  int64 [2, 3]  48 bytes".to_owned(),
-        "flag  bool []  1 bytes".to_owned(),
-        "empty  float32 [0, 4]  0 bytes".to_owned(),
+        format!("\"half\"  float16 [{rows}, 5, 2]  {} bytes  min -inf max inf", count * 2),
+        "\"steps\"  int64 [2, 3]  48 bytes".to_owned(),
+        "\"flag\"  bool []  1 bytes".to_owned(),
+        "\"empty\"  float32 [0, 4]  0 bytes".to_owned(),
         format!("6 tensors, {} bytes", count * 14 + 49),
     ];
     let mut lines: Vec<&str> = listing.lines().collect();
@@ -144,4 +170,56 @@ fn examples_report_errors_with_a_hint() {
     assert!(!to.exists());
     assert_eq!(run("inspect_model", &[]).status.code(), Some(2));
     assert_eq!(run("cast_checkpoint", &[&missing]).status.code(), Some(2));
+}
+
+#[test]
+fn serve_weights_has_the_tensors_once() {
+    const WEIGHT_BYTES: usize = 96 << 20;
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    let weight = tensorferry::Tensor::zeros(tensorferry::DType::Float32, &[WEIGHT_BYTES / 4]).unwrap();
+    tensorferry::files::save(&path, [("weight", &weight)]).unwrap();
+    let mut child =
+        example("serve_weights").arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ticket = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ticket).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let bytes = |name: &str| -> usize {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    };
+    let (private, shared) = (bytes("RssAnon:"), bytes("RssShmem:"));
+    assert!(private < WEIGHT_BYTES / 2 && shared >= WEIGHT_BYTES, "{private} and {shared} bytes");
+}
+
+#[test]
+fn inspect_model_escapes_names() {
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    let weight = tensorferry::Tensor::zeros(tensorferry::DType::Int8, &[1]).unwrap();
+    tensorferry::files::save(&path, [("a\u{1b}[2J\nb", &weight)]).unwrap();
+    let listing = text(&run("inspect_model", &[&path]).stdout);
+    assert!(
+        listing.starts_with("\"a\\u{1b}[2J\\nb\"  int8 [1]") && listing.lines().count() == 2,
+        "{listing}"
+    );
+}
+
+#[test]
+fn attach_trainer_counts_values_that_are_not_finite() {
+    let complex = [[1.0f32, 2.0], [f32::NAN, 0.0], [0.0, f32::INFINITY], [f32::NAN, f32::NAN]];
+    let complex = tensorferry::Tensor::from_vec(complex.to_vec(), &[4]).unwrap();
+    let float = tensorferry::Tensor::from_vec(vec![f64::NAN, 1.0], &[2]).unwrap();
+    let publication =
+        publish_named([("complex", &complex), ("float", &float)], &PublishOptions::new()).unwrap();
+    let output =
+        example("attach_trainer").arg(publication.ticket().to_text()).stdin(Stdio::null()).output().unwrap();
+    let listing = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        listing.contains("\"complex\" complex64 [4] 3 ") && listing.contains("\"float\" float64 [2] 1 "),
+        "{listing}"
+    );
 }

@@ -226,3 +226,80 @@ fn a_file_of_several_tensors() {
     assert_eq!(read.as_slice::<f32>().unwrap(), transposed.to_vec::<f32>().unwrap());
     assert_eq!(file.entry("b").unwrap().spec(), specs[1]);
 }
+
+#[test]
+fn shapes_that_overflow_are_invalid_arguments() {
+    let folder = Folder::new();
+    for extension in ["safetensors", "npy", "npz"] {
+        for shape in [&[usize::MAX][..], &[1 << 40, 1 << 40], &[1 << 62]] {
+            let specs = [TensorSpec::new("x", DType::Int64, shape)];
+            let path = folder.file(&format!("x.{extension}"));
+            let error = FileWriter::create(&path, &specs, WriteOptions::new()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.hint().is_some_and(|hint| !hint.contains("report")), "{error}");
+        }
+    }
+    let path = folder.file("x.raw");
+    std::fs::write(&path, [0; 8]).unwrap();
+    let options = || OpenOptions::new().format(FileFormat::Raw).dtype(DType::Int64);
+    for shape in [&[usize::MAX][..], &[1 << 40, 1 << 40], &[1 << 62]] {
+        let error =
+            options().shape(shape).and_then(|options| TensorFile::open_with(&path, &options)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.hint().is_some_and(|hint| !hint.contains("report")), "{error}");
+    }
+}
+
+#[test]
+fn what_a_format_drops_is_refused() {
+    let folder = Folder::new();
+    let tensor = dense(DType::Int32, &[2]);
+    let specs = [TensorSpec::new("x", tensor.dtype(), tensor.shape())];
+    let metadata = || WriteOptions::new().metadata([("step".to_owned(), "7".to_owned())]);
+    let level = |level| WriteOptions::new().compression(level);
+    let cases = [
+        ("x.npz", level(0), "0"),
+        ("x.npz", level(10), "10"),
+        ("x.npz", level(255), "255"),
+        ("x.npy", level(1), "npy"),
+        ("x.safetensors", level(1), "safetensors"),
+        ("x.pb", level(1), "tensorproto"),
+        ("x.npy", metadata(), "npy"),
+        ("x.npz", metadata(), "npz"),
+        ("x.pb", metadata(), "tensorproto"),
+        ("x.bin", WriteOptions::new(), "x.bin"),
+        ("x.raw", WriteOptions::new(), "x.raw"),
+    ];
+    for (name, options, word) in cases {
+        let path = folder.file(name);
+        let error = FileWriter::create(&path, &specs, options.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{name} {options:?}: {error}");
+        assert!(error.fact().contains(word) && error.hint().is_some(), "{name} {options:?}: {error}");
+        assert!(!path.exists());
+    }
+    assert_eq!(save(folder.file("x.bin"), [("x", &tensor)]).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    for accepted in [1, 9] {
+        assert!(FileWriter::create(folder.file("x.npz"), &specs, level(accepted)).is_ok());
+    }
+    assert!(FileWriter::create(folder.file("x.safetensors"), &specs, metadata()).is_ok());
+    // Whoever names the format knows what it keeps.
+    let raw = folder.file("x.bin");
+    let mut writer = FileWriter::create_as(&raw, FileFormat::Raw, &specs, WriteOptions::new()).unwrap();
+    writer.write("x", &tensor).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(std::fs::read(&raw).unwrap(), tensor.as_bytes().unwrap());
+}
+
+#[test]
+fn a_tensor_is_written_once() {
+    let folder = Folder::new();
+    let tensor = dense(DType::Int32, &[2]);
+    let specs = [TensorSpec::new("x", tensor.dtype(), tensor.shape())];
+    let mut writer =
+        FileWriter::create(folder.file("x.safetensors"), &specs, WriteOptions::new().durable(false)).unwrap();
+    writer.write("x", &tensor).unwrap();
+    let error = writer.write("x", &tensor).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.fact().contains("\"x\"") && !error.to_string().contains("begin"), "{error}");
+    writer.finish().unwrap();
+}

@@ -4,10 +4,13 @@
 
 mod support;
 
-use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use support::{Strided, bytes_of, dense, export, layouts};
-use tensorferry::dlpack::{FLAG_READ_ONLY, ManagedTensorVersioned, Version};
+use tensorferry::dlpack::{
+    FLAG_READ_ONLY, ManagedTensor, ManagedTensorVersioned, RawDType, RawDevice, RawTensor, Version,
+};
 use tensorferry::{ConvertOptions, DType, ErrorKind, Tensor};
 
 fn row() -> Strided {
@@ -196,8 +199,62 @@ fn conversions_keep_to_their_limits() {
     let error = tensor.plan(&ConvertOptions::new().packed().copy(false)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CopyRequired);
     assert!(error.hint().unwrap().contains("copy(false)"));
+    assert!(error.fact().starts_with("the conversion needs a copy: "), "{error}");
     let error = tensor.clone().convert(&ConvertOptions::new().packed().max_bytes(47)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    assert!(error.fact().contains("48") && error.fact().contains("47") && error.hint().is_some());
+    assert!(error.fact().contains("48") && error.fact().contains("47"));
+    assert!(
+        error.hint().unwrap().contains("max_bytes(47)") && !error.to_string().contains("budget"),
+        "{error}"
+    );
     assert!(tensor.convert(&ConvertOptions::new().packed().max_bytes(48)).is_ok());
+}
+
+/// A tensor of another library over two numbers, without a version.
+struct Unversioned {
+    values: [i32; 2],
+    shape: [i64; 1],
+    released: Arc<AtomicU32>,
+}
+
+unsafe extern "C" fn release_unversioned(managed: *mut ManagedTensor) {
+    // SAFETY: `unversioned` made the struct and its context with `Box`, and the consumer calls the deleter once.
+    unsafe {
+        let producer = Box::from_raw((*managed).manager_ctx.cast::<Unversioned>());
+        producer.released.fetch_add(1, Ordering::SeqCst);
+        drop(Box::from_raw(managed));
+    }
+}
+
+fn unversioned(bits: u8) -> (NonNull<ManagedTensor>, Arc<AtomicU32>) {
+    let released = Arc::new(AtomicU32::new(0));
+    let mut producer = Box::new(Unversioned { values: [7, -8], shape: [2], released: released.clone() });
+    let dl_tensor = RawTensor {
+        data: producer.values.as_mut_ptr().cast(),
+        device: RawDevice { device_type: 1, device_id: 0 },
+        ndim: 1,
+        dtype: RawDType { code: 0, bits, lanes: 1 },
+        shape: producer.shape.as_mut_ptr(),
+        strides: ptr::null_mut(),
+        byte_offset: 0,
+    };
+    let manager_ctx = Box::into_raw(producer).cast();
+    let managed = ManagedTensor { dl_tensor, manager_ctx, deleter: Some(release_unversioned) };
+    (NonNull::from(Box::leak(Box::new(managed))), released)
+}
+
+#[test]
+fn a_struct_without_a_version_is_read_only() {
+    let (managed, released) = unversioned(32);
+    // SAFETY: `unversioned` made a valid struct over memory with values, which nothing else writes.
+    let mut tensor = unsafe { Tensor::from_dlpack_unversioned(managed) }.unwrap();
+    assert_eq!(tensor.as_slice::<i32>().unwrap(), [7, -8]);
+    assert!(!tensor.is_writable() && tensor.as_bytes_mut().is_err());
+    assert_eq!(released.load(Ordering::SeqCst), 0);
+    drop(tensor);
+    assert_eq!(released.load(Ordering::SeqCst), 1);
+    let (managed, released) = unversioned(33);
+    // SAFETY: as above; no value is read, because the type is refused.
+    assert!(unsafe { Tensor::from_dlpack_unversioned(managed) }.is_err());
+    assert_eq!(released.load(Ordering::SeqCst), 1);
 }

@@ -3,9 +3,16 @@
 #![cfg(feature = "share")]
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod support;
+
 use std::thread;
 use std::time::{Duration, Instant};
-use tensorferry::share::{Attached, PublishOptions, Ticket, attach, publish, publish_named};
+use support::{Folder, dense};
+use tensorferry::files::{TensorFile, save};
+use tensorferry::share::{
+    Attached, PublishOptions, Ticket, attach, publish, publish_named, publish_named_writable,
+    publish_writable,
+};
 use tensorferry::{DType, ErrorKind, Tensor};
 
 /// Only a hang takes longer.
@@ -108,10 +115,9 @@ fn attached_memory_is_published_again_under_its_lease() {
 
 #[test]
 fn consumers_of_a_writable_publication_see_each_others_writes() {
-    // SAFETY: the tensor is published as a copy, and consumers write only its elements.
-    let options = unsafe { PublishOptions::new().writable() };
     let source = matrix();
-    let publication = publish(&source, &options).unwrap();
+    // SAFETY: the tensor is published as a copy, and consumers write only its elements.
+    let publication = unsafe { publish_writable(&source, &PublishOptions::new()) }.unwrap();
     let (first, second) =
         (attach_ticket(publication.ticket()).unwrap(), attach_ticket(publication.ticket()).unwrap());
     // SAFETY: nothing else accesses the elements until the end of the block.
@@ -121,6 +127,9 @@ fn consumers_of_a_writable_publication_see_each_others_writes() {
     }
     assert_eq!(second.get("").unwrap().to_host().unwrap().as_slice::<f32>().unwrap()[..2], [0.0, 41.0]);
     assert_eq!(source.as_slice::<f32>().unwrap()[1], 1.0);
+    // SAFETY: as above.
+    let named = unsafe { publish_named_writable([("x", &source)], &PublishOptions::new()) }.unwrap();
+    assert!(attach_ticket(named.ticket()).unwrap().get("x").unwrap().is_writable());
     let read_only = publish(&source, &PublishOptions::new()).unwrap();
     let attached = attach_ticket(read_only.ticket()).unwrap();
     // SAFETY: it fails.
@@ -185,7 +194,7 @@ fn elements_in_the_other_byte_order_arrive_in_native_order() {
     bytes.extend(header.as_bytes());
     bytes.extend([1, 2, 0, 3]);
     std::fs::write(&path, bytes).unwrap();
-    let tensor = tensorferry::files::TensorFile::open(&path).unwrap().entry("").unwrap().read().unwrap();
+    let tensor = TensorFile::open(&path).unwrap().entry("").unwrap().read().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     let publication = publish(&tensor, &PublishOptions::new()).unwrap();
     let attached = attach_ticket(publication.ticket()).unwrap();
@@ -216,5 +225,30 @@ mod gpu {
         let second = attach_ticket(again.ticket()).unwrap();
         let values = second.get("").unwrap().to_host().unwrap();
         assert_eq!(values.as_slice::<f32>().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    }
+}
+
+#[test]
+fn files_are_read_into_memory_that_is_published_in_place() {
+    let folder = Folder::new();
+    let path = folder.file("model.npz");
+    let tensors = [
+        ("small", dense(DType::Int16, &[3, 5])),
+        ("large", dense(DType::UInt8, &[17 << 20])),
+        ("empty", dense(DType::Float32, &[0, 2])),
+        ("scalar", dense(DType::BFloat16, &[])),
+    ];
+    save(&path, tensors.iter().map(|(name, tensor)| (*name, tensor))).unwrap();
+    let file = TensorFile::open(&path).unwrap();
+    for (name, expected) in &tensors {
+        let mut read = file.entry(name).unwrap().read_shared().unwrap();
+        assert_eq!((read.dtype(), read.shape()), (expected.dtype(), expected.shape()), "{name}");
+        assert_eq!(read.as_bytes().unwrap(), expected.as_bytes().unwrap(), "{name}");
+        assert!(read.as_bytes_mut().is_ok(), "{name}");
+        let publication = publish(&read, &PublishOptions::new()).unwrap();
+        // Memory that is published in place has another handle.
+        assert_eq!(read.as_bytes_mut().is_err(), !read.is_empty(), "{name}");
+        let attached = attach_ticket(publication.ticket()).unwrap();
+        assert_eq!(attached.get("").unwrap().to_host().unwrap().as_bytes(), expected.as_bytes(), "{name}");
     }
 }

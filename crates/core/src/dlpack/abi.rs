@@ -142,6 +142,7 @@ pub struct ExchangeApi {
 
 impl RawTensor {
     /// An empty struct for a C function to fill.
+    #[doc(hidden)]
     pub const fn empty() -> Self {
         Self {
             data: std::ptr::null_mut(),

@@ -26,6 +26,7 @@ pub enum MapMode {
 
 impl MapMode {
     /// The corresponding access of a tensor.
+    #[doc(hidden)]
     pub fn access(self) -> Access {
         match self {
             Self::ReadOnly => Access::ReadOnly,

@@ -20,7 +20,6 @@ use crate::hints;
 use crate::options::WriteOptions;
 use crate::spec::{TensorSpec, check_specs};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tensorferry_core::{Error, Result};
 use zip::CompressionMethod;
@@ -78,7 +77,7 @@ impl FileWriter {
             let (zip_output, cancel) = ZipOutput::new(file.file().try_clone().map_err(fail)?, writeback);
             Output::Zip { cancel, zip: Box::new(ZipWriter::new(zip_output)), file }
         } else {
-            file.file().write_all_at(&header, 0).map_err(fail)?;
+            write_parallel(file.file(), 0, &header, 1).map_err(fail)?;
             Output::Offsets { file, offsets, writeback }
         };
         Ok(Self {

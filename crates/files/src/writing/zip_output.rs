@@ -10,6 +10,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tensorferry_core::file_size_limit;
 
 /// Cancels the output when it is dropped.
 #[derive(Debug)]
@@ -36,6 +37,11 @@ impl ZipOutput {
         let cancel = CancelOnDrop(is_cancelled.clone());
         (Self { file, position: 0, writeback, is_cancelled }, cancel)
     }
+
+    fn write_at_position(&self, bytes: &[u8]) -> io::Result<usize> {
+        file_size_limit::check(self.position.saturating_add(bytes.len() as u64))?;
+        self.file.write_at(bytes, self.position)
+    }
 }
 
 impl Write for ZipOutput {
@@ -43,7 +49,7 @@ impl Write for ZipOutput {
         let mut count = bytes.len();
         if !self.is_cancelled.load(Ordering::Relaxed) {
             // An error makes the zip useless.
-            count = self.file.write_at(bytes, self.position).inspect_err(|error| {
+            count = self.write_at_position(bytes).inspect_err(|error| {
                 self.is_cancelled.store(error.kind() != io::ErrorKind::Interrupted, Ordering::Relaxed)
             })?;
             if let Some(writeback) = &mut self.writeback {

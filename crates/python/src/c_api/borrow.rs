@@ -1,7 +1,7 @@
 //! `borrow` and `release`, and borrows that last as long as a managed tensor.
 
 use super::entry::{PendingException, Step, enter};
-use super::numpy_borrows::{ArrayFacts, BorrowedArray};
+use super::numpy_borrows::{ArrayKey, BorrowedArray};
 use crate::conversion::object_kinds::{Builtin, Recognised};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Source, SourceMemory};
@@ -140,18 +140,18 @@ fn begin(
     elements: Option<ElementRange>,
     is_exclusive: bool,
 ) -> Result<u64> {
-    let facts = match (array, &elements) {
-        (Some(array), Some(elements)) => ArrayFacts::of(array, elements)?,
+    let key = match (array, &elements) {
+        (Some(array), Some(elements)) => ArrayKey::of(array, elements)?,
         _ => None,
     };
-    let borrowed = array.zip(facts);
+    let borrowed = array.zip(key);
     let held = || Held {
-        array: borrowed.map(|(array, facts)| BorrowedArray::new(array, facts)),
+        array: borrowed.map(|(array, key)| BorrowedArray::new(array, key)),
         thread: current_thread(),
     };
     let identifier = borrows(py).borrow(elements, is_exclusive, held).map_err(refusal)?;
-    let (Some((array, facts)), Some(elements)) = (borrowed, &elements) else { return Ok(identifier) };
-    let failure = match facts.acquire(array, elements, is_exclusive) {
+    let (Some((array, key)), Some(elements)) = (borrowed, &elements) else { return Ok(identifier) };
+    let failure = match key.acquire(array, elements, is_exclusive) {
         Ok(None) => return Ok(identifier),
         Ok(Some(conflict)) => refusal(conflict),
         Err(failure) => failure,

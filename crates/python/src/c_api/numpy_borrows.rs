@@ -23,10 +23,10 @@ use std::ffi::{CStr, c_int, c_void};
 use tensorferry_core::borrow_table::{BorrowConflict, ElementRange};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
-/// What is known of an array whose borrow begins.
+/// How rust-numpy finds the borrow of an array.
 #[derive(Clone, Copy)]
-pub(super) struct ArrayFacts {
-    /// The object at the end of the chain of its bases, by which rust-numpy finds the borrow.
+pub(super) struct ArrayKey {
+    /// The address of the object at the end of the chain of its bases.
     root: usize,
     /// Whether the rank is 0. rust-numpy gives such an array an empty range, which overlaps with no other, so that it is entered
     /// twice: as rust-numpy does, and as a view with one axis.
@@ -35,8 +35,8 @@ pub(super) struct ArrayFacts {
     is_exact: bool,
 }
 
-impl ArrayFacts {
-    /// The facts for the borrow of a range; `None` if the object is not an array.
+impl ArrayKey {
+    /// The key for the borrow of a range; `None` if the object is not an array.
     #[inline(always)]
     pub(super) fn of(object: &Bound<'_, PyAny>, borrowed: &ElementRange) -> Result<Option<Self>> {
         let Some(ArrayRange { elements, root, is_scalar }) = numpy::range_of(object)? else {
@@ -87,15 +87,15 @@ pub(super) struct BorrowedArray {
     array: Py<PyAny>,
     /// The object at the end of the chain of its bases, if that is another one. The array may get another base meanwhile.
     root: Option<Py<PyAny>>,
-    facts: ArrayFacts,
+    key: ArrayKey,
 }
 
 impl BorrowedArray {
     #[inline(always)]
-    pub(super) fn new(array: &Bound<'_, PyAny>, facts: ArrayFacts) -> Self {
-        let is_root = facts.root == array.as_ptr() as usize;
+    pub(super) fn new(array: &Bound<'_, PyAny>, key: ArrayKey) -> Self {
+        let is_root = key.root == array.as_ptr() as usize;
         let root = if is_root { None } else { numpy::root_of(array).ok().flatten().map(Bound::unbind) };
-        Self { array: array.clone().unbind(), root, facts }
+        Self { array: array.clone().unbind(), root, key }
     }
 
     /// Drops the references, of a borrow that has ended or has not begun there.
@@ -112,7 +112,7 @@ impl BorrowedArray {
     pub(super) fn release(self, py: Python<'_>, elements: &ElementRange, is_exclusive: bool) {
         let array = self.array.bind(py);
         match numpy::range_of(array) {
-            Ok(Some(now)) if now.root == self.facts.root && now.elements.as_ref() == Some(elements) => {
+            Ok(Some(now)) if now.root == self.key.root && now.elements.as_ref() == Some(elements) => {
                 NumpyBorrows::release(py, array, is_exclusive);
             }
             _ => self.release_views(py, elements, is_exclusive),
@@ -128,10 +128,10 @@ impl BorrowedArray {
         let root = self.root.as_ref().unwrap_or(&self.array).bind(py);
         for is_scalar in [false, true] {
             // Without memory for the view, or if an array without a base has got one, the entry stays: rust-numpy would not find it.
-            if (self.facts.is_scalar || !is_scalar)
+            if (self.key.is_scalar || !is_scalar)
                 && let Ok(view) = view_of(root, elements, is_scalar)
                 && numpy::range_of(&view)
-                    .is_ok_and(|range| range.is_some_and(|range| range.root == self.facts.root))
+                    .is_ok_and(|range| range.is_some_and(|range| range.root == self.key.root))
             {
                 NumpyBorrows::release(py, &view, is_exclusive);
             }

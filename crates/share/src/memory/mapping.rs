@@ -9,7 +9,7 @@ use crate::system::{self, FileId};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, SealFlags};
 use std::os::fd::{AsFd, OwnedFd};
-use tensorferry_core::{Access, Error, ErrorKind, Result};
+use tensorferry_core::{Access, Error, ErrorKind, Result, file_size_limit};
 
 /// The smallest page of every supported system.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -34,7 +34,7 @@ impl Mapping {
     /// Creates a sealed memfd of at least `bytes` bytes, all zeros. Pages are allocated when they are first touched.
     ///
     /// # Errors
-    /// The system has no descriptor or no memory left.
+    /// The system has no descriptor or no memory left, or the memory exceeds the limit on the size of files.
     pub(crate) fn create(bytes: usize) -> Result<Self> {
         let bytes = bytes
             .max(1)
@@ -44,9 +44,10 @@ impl Mapping {
                 Error::new(ErrorKind::OutOfMemory, format!("{bytes} bytes exceed the address space"))
                     .with_hint(hints::SHARE_LESS)
             })?;
+        let fail = |error| system_error(&format!("cannot create shared memory of {bytes} bytes"), error);
+        file_size_limit::check(bytes as u64).map_err(fail)?;
         let descriptor = create_memfd()?;
-        rustix::fs::ftruncate(&descriptor, bytes as u64)
-            .map_err(|error| system_error(&format!("cannot create shared memory of {bytes} bytes"), error))?;
+        rustix::fs::ftruncate(&descriptor, bytes as u64).map_err(|error| fail(error.into()))?;
         rustix::fs::fcntl_add_seals(&descriptor, REQUIRED_SEALS | SealFlags::SEAL)
             .map_err(|error| system_error("cannot seal shared memory", error))?;
         let file_id = system::file_info(&descriptor)?.id;

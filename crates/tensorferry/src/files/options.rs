@@ -1,8 +1,8 @@
 //! The options of opening and writing a file.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::lengths;
-use tensorferry_core::{ByteOrder, DType};
+use tensorferry_core::{ByteOrder, DType, ErrorKind};
 use tensorferry_files::{Dialect, FileFormat};
 
 /// How a file is opened. The defaults detect the format.
@@ -84,14 +84,15 @@ impl WriteOptions {
         Self::default()
     }
 
-    /// The metadata of a safetensors file, as keys and values.
+    /// The metadata of a safetensors file, as keys and values. Other formats store none, and refuse it.
     #[must_use]
     pub fn metadata(mut self, metadata: impl IntoIterator<Item = (String, String)>) -> Self {
         self.0.metadata = metadata.into_iter().collect();
         self
     }
 
-    /// The deflate level of .npz members, from 1 to 9. By default they are not compressed, and can be mapped.
+    /// The deflate level of .npz members, from 1 to 9. By default they are not compressed, and can be mapped. Other formats are
+    /// never compressed, and refuse a level.
     #[must_use]
     pub fn compression(mut self, level: u8) -> Self {
         self.0.compression = Some(level);
@@ -111,5 +112,33 @@ impl WriteOptions {
     pub fn durable(mut self, durable: bool) -> Self {
         self.0.durable = durable;
         self
+    }
+
+    /// Checks that a format keeps what was requested.
+    pub(super) fn check(&self, format: FileFormat) -> Result<()> {
+        let refuse =
+            |fact: String, advice: &'static str| Err(Error::new(ErrorKind::InvalidArgument, fact, advice));
+        if let Some(level) = self.0.compression {
+            if format != FileFormat::Npz {
+                return refuse(
+                    format!("{format} files are not compressed, and compression level {level} was requested"),
+                    "leave out WriteOptions::compression, or write .npz",
+                );
+            }
+            if !(1..=9).contains(&level) {
+                return refuse(
+                    format!("compression level {level} is not in the range from 1 to 9"),
+                    "pass a level from 1, which is fast, to 9, which is small",
+                );
+            }
+        }
+        let entries = self.0.metadata.len();
+        if entries > 0 && format != FileFormat::Safetensors {
+            return refuse(
+                format!("{format} files store no metadata, and {entries} keys were passed"),
+                "leave out WriteOptions::metadata, or write .safetensors",
+            );
+        }
+        Ok(())
     }
 }

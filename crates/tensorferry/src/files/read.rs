@@ -5,13 +5,17 @@ use super::write::TensorSpec;
 use crate::convert::threads;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::tensor::Tensor;
+#[cfg(feature = "share")]
+use crate::share::over_block;
+use crate::tensor::{Tensor, dense_layout_of_lengths};
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::slice;
 use tensorferry_core::host::HostBlock;
-use tensorferry_core::{DType, Device, Tensor as CoreTensor};
+use tensorferry_core::{DType, Device, Error as CoreError, Tensor as CoreTensor};
 use tensorferry_files::{FileFormat, MapMode};
+#[cfg(feature = "share")]
+use tensorferry_share::ArenaBlock;
 
 /// A file of tensors whose headers are valid.
 #[derive(Debug)]
@@ -31,7 +35,10 @@ impl TensorFile {
     /// # Errors
     /// As [`open`](Self::open), and when the options contradict the file.
     pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
-        Ok(Self(tensorferry_files::open(path, &options.0)?))
+        if let (Some(dtype), Some(shape)) = (options.0.dtype, &options.0.shape) {
+            dense_layout_of_lengths(dtype, shape)?;
+        }
+        Ok(Self(tensorferry_files::open(path, &options.0).map_err(Error::from_core)?))
     }
 
     /// The format.
@@ -49,7 +56,7 @@ impl TensorFile {
     /// # Errors
     /// When the file has no such tensor.
     pub fn entry(&self, name: &str) -> Result<FileEntry<'_>> {
-        Ok(self.with_shape(self.0.entry(name)?))
+        Ok(self.with_shape(self.0.entry(name).map_err(Error::from_core)?))
     }
 
     fn with_shape<'a>(&'a self, entry: &'a tensorferry_files::FileEntry) -> FileEntry<'a> {
@@ -60,7 +67,7 @@ impl TensorFile {
 
     /// The names of what the file has beside readable tensors, such as arrays of Python objects, with the reasons.
     pub fn skipped(&self) -> impl ExactSizeIterator<Item = (&str, Error)> {
-        self.0.skipped().iter().map(|(name, error)| (name.as_str(), Error::from(error.clone())))
+        self.0.skipped().iter().map(|(name, error)| (name.as_str(), Error::from_core(error.clone())))
     }
 
     /// The metadata of a safetensors file, as keys and values.
@@ -113,16 +120,50 @@ impl<'a> FileEntry<'a> {
     /// # Errors
     /// When the file cannot be read, contradicts its header or its checksum, or memory runs out.
     pub fn read(&self) -> Result<Tensor> {
-        let bytes =
-            usize::try_from(self.bytes()).map_err(|_| tensorferry_core::Error::out_of_memory(usize::MAX))?;
-        let layout = self.entry.layout()?;
-        let block = HostBlock::new(bytes)?;
+        let (bytes, layout) = (self.size()?, self.entry.layout().map_err(Error::from_core)?);
+        let block = HostBlock::new(bytes).map_err(Error::from_core)?;
         // SAFETY: the block is new, has this many bytes, and needs no values as `MaybeUninit`.
         let out = unsafe { slice::from_raw_parts_mut(block.data().cast::<MaybeUninit<u8>>(), bytes) };
-        self.file.read_into(self.entry, out, threads())?;
+        self.file.read_into(self.entry, out, threads()).map_err(Error::from_core)?;
         // SAFETY: `read_into` has filled the block. The layout of an entry is dense, in row-major or column-major order, and
         // takes the bytes of the entry.
         unsafe { Tensor::from_block(block, self.dtype(), layout, self.entry.order()) }
+    }
+
+    /// As [`read`](Self::read), into new shared memory, from which [`publish`](crate::share::publish) shares the tensor without a copy.
+    ///
+    /// A tensor in the other byte order is published as a copy all the same.
+    ///
+    /// ```
+    /// # use tensorferry::files::{TensorFile, save};
+    /// # use tensorferry::share::{PublishOptions, publish};
+    /// # use tensorferry::Tensor;
+    /// # let path = std::env::temp_dir().join(format!("tensorferry-shared-{}.npy", std::process::id()));
+    /// # save(&path, [("", &Tensor::from_vec(vec![1u8, 2], &[2])?)])?;
+    /// let file = TensorFile::open(&path)?;
+    /// let tensor = file.entry("")?.read_shared()?;
+    /// let publication = publish(&tensor, &PublishOptions::new())?;
+    /// assert_eq!(tensor.as_slice::<u8>()?, [1, 2]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), tensorferry::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and when the system has no shared memory or no descriptor left.
+    #[cfg(feature = "share")]
+    pub fn read_shared(&self) -> Result<Tensor> {
+        let (bytes, layout) = (self.size()?, self.entry.layout().map_err(Error::from_core)?);
+        let block = ArenaBlock::new(bytes).map_err(Error::from_core)?;
+        // SAFETY: the block is new and has this many bytes, only `block` refers to them, and `MaybeUninit` needs no values.
+        let out = unsafe { slice::from_raw_parts_mut(block.data().cast::<MaybeUninit<u8>>(), bytes) };
+        self.file.read_into(self.entry, out, threads()).map_err(Error::from_core)?;
+        // SAFETY: as in `read`, for a block of shared memory.
+        unsafe { over_block(block, self.dtype(), layout, self.entry.order()) }
+    }
+
+    /// The size in memory, in the type that Rust counts with.
+    fn size(&self) -> Result<usize> {
+        usize::try_from(self.bytes()).map_err(|_| Error::from_core(CoreError::out_of_memory(usize::MAX)))
     }
 
     /// Maps the tensor: the system reads it from the file as it is used. With [`MapMode::ReadOnly`] the tensor cannot be
@@ -156,8 +197,8 @@ impl<'a> FileEntry<'a> {
     /// To delete the file, or to replace it by another of its name, is allowed: the map keeps the old contents. [`save`](super::save) and
     /// [`FileWriter`](super::FileWriter) replace files.
     pub unsafe fn map(&self, mode: MapMode) -> Result<Tensor> {
-        let mapped = self.file.map(self.entry, mode)?;
-        let (data, layout) = (mapped.data(), self.entry.layout()?);
+        let mapped = self.file.map(self.entry, mode).map_err(Error::from_core)?;
+        let (data, layout) = (mapped.data(), self.entry.layout().map_err(Error::from_core)?);
         // SAFETY: the mapping has the bytes of the entry, which are those of its layout, readable while `mapped` lives, and
         // writable where the mode says so.
         let tensor = unsafe {
@@ -169,7 +210,8 @@ impl<'a> FileEntry<'a> {
                 self.entry.order(),
                 mode.access(),
                 Memory::other(mapped),
-            )?
+            )
+            .map_err(Error::from_core)?
         };
         // SAFETY: mapped bytes have values. Nothing writes or truncates the file, by the contract of this function. Only
         // copy-on-write maps are writable, and each has a mapping of its own, which nothing else uses.

@@ -2,9 +2,9 @@
 
 use super::options::WriteOptions;
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, lengths};
+use crate::tensor::{Tensor, dense_layout};
 use std::path::Path;
-use tensorferry_core::{ByteOrder, DType, ErrorKind};
+use tensorferry_core::{ByteOrder, DType, Error as CoreError, ErrorKind};
 use tensorferry_files::{FileFormat, hints};
 
 /// A tensor that a [`FileWriter`] writes: its name, element type and shape.
@@ -46,13 +46,16 @@ impl TensorSpec {
 pub struct FileWriter {
     writer: tensorferry_files::FileWriter,
     specs: Vec<TensorSpec>,
+    /// Whether each tensor was written, or failed to be.
+    written: Vec<bool>,
 }
 
 impl FileWriter {
     /// Begins a file for these tensors, in the format of the path's extension.
     ///
     /// # Errors
-    /// When the extension is unknown, the format cannot hold the tensors, or a system call fails.
+    /// When the extension is unknown or that of raw bytes, the format cannot hold the tensors or what the options request, or a
+    /// system call fails. Raw bytes have neither names nor types nor shapes, and are written by [`create_as`](Self::create_as) only.
     pub fn create(path: impl AsRef<Path>, specs: &[TensorSpec], options: WriteOptions) -> Result<Self> {
         let path = path.as_ref();
         let format = FileFormat::from_path(path).ok_or_else(|| {
@@ -62,25 +65,35 @@ impl FileWriter {
                 "use .safetensors, .npy or .npz, or name the format with create_as",
             )
         })?;
+        if format == FileFormat::Raw {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{}: raw bytes keep neither names nor types nor shapes", path.display()),
+                "use .safetensors, .npy or .npz, or request raw bytes with FileWriter::create_as and FileFormat::Raw",
+            ));
+        }
         Self::create_as(path, format, specs, options)
     }
 
     /// As [`create`](Self::create), in this format.
     ///
     /// # Errors
-    /// When the format cannot hold the tensors, or a system call fails.
+    /// When the format cannot hold the tensors or what the options request, or a system call fails.
     pub fn create_as(
         path: impl AsRef<Path>,
         format: FileFormat,
         specs: &[TensorSpec],
         options: WriteOptions,
     ) -> Result<Self> {
+        options.check(format)?;
         let described = |spec: &TensorSpec| -> Result<_> {
-            Ok(tensorferry_files::TensorSpec::new(&spec.name, spec.dtype, &lengths(&spec.shape)?))
+            let layout = dense_layout(spec.dtype, &spec.shape)?;
+            Ok(tensorferry_files::TensorSpec::new(&spec.name, spec.dtype, layout.shape()))
         };
         let described = specs.iter().map(described).collect::<Result<Vec<_>>>()?;
-        let writer = tensorferry_files::FileWriter::create(path, format, &described, options.0)?;
-        Ok(Self { writer, specs: specs.to_vec() })
+        let writer = tensorferry_files::FileWriter::create(path, format, &described, options.0)
+            .map_err(Error::from_core)?;
+        Ok(Self { writer, specs: specs.to_vec(), written: vec![false; specs.len()] })
     }
 
     /// Writes the tensor with this name. Its element type and shape are those of its spec; its strides are any.
@@ -105,14 +118,27 @@ impl FileWriter {
                 spec.dtype,
                 spec.shape
             );
-            return Err(tensorferry_core::Error::new(ErrorKind::InvalidArgument, fact)
-                .with_hint(hints::WRITE_TENSOR_SIZE)
-                .into());
+            return Err(Error::from_core(
+                CoreError::new(ErrorKind::InvalidArgument, fact).with_hint(hints::WRITE_TENSOR_SIZE),
+            ));
         }
-        if tensor.is_dense() && tensor.byte_order() == ByteOrder::Native {
-            return Ok(self.writer.write_tensor(index, tensor.as_bytes()?)?);
+        if self.written[index] {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("tensor {name:?} was written before"),
+                "write each tensor once",
+            ));
         }
-        Ok(self.writer.write_tensor(index, tensor.pack()?.as_bytes()?)?)
+        let packed;
+        let dense = if tensor.is_dense() && tensor.byte_order() == ByteOrder::Native {
+            tensor
+        } else {
+            packed = tensor.pack()?;
+            &packed
+        };
+        let bytes = dense.as_bytes()?;
+        self.written[index] = true;
+        self.writer.write_tensor(index, bytes).map_err(Error::from_core)
     }
 
     /// Gives the file its name, if every tensor was written.
@@ -120,7 +146,7 @@ impl FileWriter {
     /// # Errors
     /// When a tensor is missing, an earlier call failed, or a system call fails. An older file is then unchanged.
     pub fn finish(self) -> Result<()> {
-        Ok(self.writer.finish()?)
+        self.writer.finish().map_err(Error::from_core)
     }
 }
 

@@ -24,11 +24,12 @@ pub struct Attached(Vec<(String, AttachedTensor)>);
 /// - The system or the driver fails.
 pub fn attach(ticket: &Ticket, timeout: Duration) -> Result<Attached> {
     let begin = Instant::now();
-    let attached = tensorferry_share::attach(&ticket.0, timeout)?;
+    let attached = tensorferry_share::attach(&ticket.0, timeout).map_err(Error::from_core)?;
     for ready in &attached.ready {
-        ready.wait(timeout.saturating_sub(begin.elapsed()))?;
+        ready.wait(timeout.saturating_sub(begin.elapsed())).map_err(Error::from_core)?;
     }
-    let structure = TreeStructure::read(&attached.structure, attached.tensors.len())?;
+    let structure =
+        TreeStructure::read(&attached.structure, attached.tensors.len()).map_err(Error::from_core)?;
     let tensors: Vec<AttachedTensor> = attached.tensors.into_iter().map(AttachedTensor::new).collect();
     let mut named = Vec::new();
     collect(&structure, &mut String::new(), &mut |name, index| {

@@ -68,7 +68,7 @@ impl AttachedTensor {
         }
         let (low, high) = layout.extent();
         let bytes = (high - low) as usize;
-        let block = HostBlock::new(bytes)?;
+        let block = HostBlock::new(bytes).map_err(Error::from_core)?;
         // SAFETY: `attach` accepts only layouts whose extent is in the mapping, which `self.tensor` keeps. The block is new and has
         // as many bytes.
         unsafe { copy_changing(self.tensor.data().wrapping_offset(low as isize), block.data(), bytes) };
@@ -76,7 +76,8 @@ impl AttachedTensor {
         let (dtype, layout, owner) = (self.dtype(), layout.clone(), Memory::Host(block));
         // SAFETY: the extent of the layout around `data` is the block, which is writable and lives as long as the owner.
         let copy = unsafe {
-            CoreTensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)?
+            CoreTensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
+                .map_err(Error::from_core)?
         };
         // SAFETY: `copy_changing` has written every byte of the block, which nothing else uses.
         let copy = unsafe { Tensor::from_parts(copy) };
@@ -91,7 +92,7 @@ impl AttachedTensor {
     /// # Safety
     /// While the result or a handle on its memory exists, nothing writes the elements, in this process or another.
     ///
-    /// The memory of a Rust producer without [`PublishOptions::writable`](super::PublishOptions::writable) meets this. The
+    /// The memory of a Rust producer without [`publish_writable`](super::publish_writable) meets this. The
     /// memory of a Python producer meets it if no program writes the published tensor, whose memory is often still that of an
     /// array in Python.
     pub unsafe fn share(&self) -> Result<Tensor> {
@@ -128,8 +129,10 @@ impl AttachedTensor {
         let owner = Memory::other(tensor.clone());
         // SAFETY: `attach` accepts only layouts whose extent is in the mapping. The owner keeps the mapping, which permits the
         // access by the contract of this function.
-        let shared =
-            unsafe { CoreTensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner)? };
+        let shared = unsafe {
+            CoreTensor::new(data, dtype, layout, device, ByteOrder::Native, access, owner)
+                .map_err(Error::from_core)?
+        };
         // SAFETY: mapped bytes have values, and the caller upholds the other clauses.
         Ok(unsafe { Tensor::from_parts(shared) })
     }

@@ -1,11 +1,9 @@
 //! Shared memory: tensors in it, and where the memory of a tensor is.
 
-use crate::convert::threads;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::{Tensor, dense_layout};
-use tensorferry_core::pack::{self, CopyDestination, CopySource};
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor as CoreTensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor as CoreTensor};
 use tensorferry_share::{ArenaBlock, PublishedTensor, SharedMemory, find_arena};
 
 impl Tensor {
@@ -28,18 +26,36 @@ impl Tensor {
     /// When the size overflows, or the system has no shared memory or no descriptor left.
     pub fn zeros_shared(dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = dense_layout(dtype, shape)?;
-        let block = ArenaBlock::new(layout.bytes())?;
-        let data = block.data();
+        let block = ArenaBlock::new(layout.bytes()).map_err(Error::from_core)?;
+        // A recycled block has the bytes of an earlier tensor. A fresh one has zeros and no pages: the write reserves them, as the
+        // writes of the caller would.
         // SAFETY: the block has this many bytes, and is new: only `block` refers to them. An arena of this process is writable.
-        unsafe { data.write_bytes(0, layout.bytes()) };
-        let owner = Memory::other(block);
-        // SAFETY: the block has the size of the layout, is writable, and lives as long as the owner.
-        let tensor = unsafe {
-            CoreTensor::new(data, dtype, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)?
-        };
-        // SAFETY: every byte was written above. No other allocation overlaps the block, which is the contract of `ArenaBlock`.
-        Ok(unsafe { Self::from_parts(tensor) })
+        unsafe { block.data().write_bytes(0, layout.bytes()) };
+        // SAFETY: every byte was written above, and the block has the size of the layout.
+        unsafe { over_block(block, dtype, layout, ByteOrder::Native) }
     }
+}
+
+/// A tensor over a new block of shared memory.
+///
+/// # Safety
+/// The layout has no negative strides, its extent is in the block, and its elements have values.
+pub(crate) unsafe fn over_block(
+    block: ArenaBlock,
+    dtype: DType,
+    layout: Layout,
+    order: ByteOrder,
+) -> Result<Tensor> {
+    let (data, owner) = (block.data(), Memory::other(block));
+    // SAFETY: the extent of the layout is in the block by the contract of this function. An arena of this process is writable,
+    // and the owner keeps it.
+    let tensor = unsafe {
+        CoreTensor::new(data, dtype, layout, Device::CPU, order, Access::ReadWrite, owner)
+            .map_err(Error::from_core)?
+    };
+    // SAFETY: the elements have values by the contract of this function. No other allocation overlaps the block, which is the
+    // contract of `ArenaBlock`.
+    Ok(unsafe { Tensor::from_parts(tensor) })
 }
 
 /// The tensor in shared memory without a copy; `None` if its memory is not shared, or consumers cannot have this access.
@@ -70,15 +86,12 @@ pub(super) fn copy_published(tensor: &Tensor) -> Result<PublishedTensor> {
     if !tensor.device().is_host() {
         return copy_on_gpu(tensor);
     }
-    let (core, dtype) = (tensor.core(), tensor.dtype());
+    let dtype = tensor.dtype();
     let layout = dense_layout(dtype, tensor.shape())?;
-    let block = ArenaBlock::new(layout.bytes())?;
-    let source = CopySource { data: core.data(), dtype, layout: core.layout(), order: core.order() };
-    let destination = CopyDestination { data: block.data(), dtype, layout: &layout };
-    // SAFETY: the source is host memory, which was compared above, readable over its extent, and nothing writes it while
-    // `tensor` is borrowed, by the invariant of `Tensor`. The block is new, so that nothing else uses it, and has the size of
-    // the dense layout, in which no two indices overlap.
-    unsafe { pack::convert(&source, &destination, threads())? };
+    let block = ArenaBlock::new(layout.bytes()).map_err(Error::from_core)?;
+    // SAFETY: the tensor is in host memory, which was compared above. The block is new, so that nothing else uses it, and has
+    // the size of the dense layout.
+    unsafe { tensor.convert_into(block.data(), dtype, &layout)? };
     let (memory, offset) = (SharedMemory::Host(block.arena().clone()), block.offset());
     Ok(PublishedTensor { memory, offset, dtype, layout })
 }
@@ -104,16 +117,16 @@ fn copy_on_gpu(tensor: &Tensor) -> Result<PublishedTensor> {
         return Err(unsupported_device(device));
     }
     let (core, dtype) = (tensor.core(), tensor.dtype());
-    let gpu = Gpu::get(device.index)?;
+    let gpu = Gpu::get(device.index).map_err(Error::from_core)?;
     let layout = dense_layout(dtype, tensor.shape())?;
-    let block = GpuArenaBlock::new(gpu, layout.bytes())?;
-    let stream = gpu.sync_stream()?;
+    let block = GpuArenaBlock::new(gpu, layout.bytes()).map_err(Error::from_core)?;
+    let stream = gpu.sync_stream().map_err(Error::from_core)?;
     let source = DeviceSource { data: core.data(), dtype, layout: core.layout(), order: core.order() };
     // SAFETY: the source is memory of this GPU over the extent of its layout, whose work is complete, by the invariant of
     // `Tensor`. The block is new, aligned to 512 bytes, and has the size of the dense layout. `tensor` and `block` live until
     // `wait` returns.
-    unsafe { gpu.convert(&source, block.data(), dtype, stream)? };
-    gpu.wait(SyncPoint::Stream(stream))?;
+    unsafe { gpu.convert(&source, block.data(), dtype, stream).map_err(Error::from_core)? };
+    gpu.wait(SyncPoint::Stream(stream)).map_err(Error::from_core)?;
     let (memory, offset) = (SharedMemory::Gpu(block.arena().clone()), block.offset());
     Ok(PublishedTensor { memory, offset, dtype, layout })
 }

@@ -29,7 +29,7 @@
 //!
 //! Another process can write memory that it attached as writable, at any time. So a consumer reads attached memory by a copy
 //! ([`AttachedTensor::to_host`]), or promises that nothing writes it ([`AttachedTensor::share`]). A producer publishes memory
-//! as read-only, or promises not to use it while consumers write it ([`PublishOptions::writable`]). Memory that is published
+//! as read-only, or promises not to use it while consumers write it ([`publish_writable`]). Memory that is published
 //! in place has another handle until the last lease ends, so that safe code cannot write it meanwhile.
 
 mod attach;
@@ -41,6 +41,9 @@ mod ticket;
 
 pub use attach::{Attached, attach};
 pub use attached_tensor::AttachedTensor;
-pub use publish::{Publication, publish, publish_named};
+pub use publish::{Publication, publish, publish_named, publish_named_writable, publish_writable};
 pub use publish_options::PublishOptions;
 pub use ticket::Ticket;
+
+#[cfg(feature = "files")]
+pub(crate) use memory::over_block;

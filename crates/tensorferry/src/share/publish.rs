@@ -35,7 +35,7 @@ impl Publication {
     }
 }
 
-/// Publishes one tensor. Python's `ferry.attach` returns it as a tensor.
+/// Publishes one tensor for reading. Python's `ferry.attach` returns it as a tensor.
 ///
 /// A tensor in shared memory ([`Tensor::zeros_shared`], or attached) is published in place. Other memory is copied once, on its
 /// device.
@@ -48,7 +48,32 @@ pub fn publish(tensor: &Tensor, options: &PublishOptions) -> Result<Publication>
     tensors.publish(&TreeStructure::Tensor(index))
 }
 
-/// Publishes tensors under names, with one ticket. Python's `ferry.attach` returns a dict.
+/// As [`publish`], and lets consumers write.
+///
+/// ```compile_fail,E0133
+/// use tensorferry::Tensor;
+/// use tensorferry::share::{PublishOptions, publish_writable};
+///
+/// let tensor = Tensor::zeros_shared(tensorferry::DType::Int8, &[1])?;
+/// publish_writable(&tensor, &PublishOptions::new())?;
+/// # Ok::<(), tensorferry::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`publish`].
+///
+/// # Safety
+/// From now on, until the ticket is invalid and all leases have ended:
+///
+/// - This process reads and writes the elements, through the tensor or any handle on its memory, only while no consumer
+///   writes them, and writes them only while no consumer reads them. How the processes agree on that is up to them. A
+///   tensor whose memory is not shared is published as a copy, for which this holds by itself.
+/// - Consumers write nothing but the elements. Tensors below 16 MiB share one mapping with others.
+pub unsafe fn publish_writable(tensor: &Tensor, options: &PublishOptions) -> Result<Publication> {
+    publish(tensor, &options.writable())
+}
+
+/// Publishes tensors under names for reading, with one ticket. Python's `ferry.attach` returns a dict.
 ///
 /// Each tensor is published as by [`publish`]. Tensors that are the same view of the same memory, such as tied weights, become
 /// one copy.
@@ -75,6 +100,20 @@ pub fn publish_named<'a, N: Into<String>>(
         items.push((TreeStructure::Text(name), TreeStructure::Tensor(index)));
     }
     published.publish(&TreeStructure::Dict(false, items))
+}
+
+/// As [`publish_named`], and lets consumers write.
+///
+/// # Errors
+/// As [`publish_named`].
+///
+/// # Safety
+/// As [`publish_writable`], for each tensor.
+pub unsafe fn publish_named_writable<'a, N: Into<String>>(
+    tensors: impl IntoIterator<Item = (N, &'a Tensor)>,
+    options: &PublishOptions,
+) -> Result<Publication> {
+    publish_named(tensors, &options.writable())
 }
 
 /// The tensors of one publication.
@@ -117,8 +156,13 @@ impl<'a> PublishedTensors<'a> {
 
     fn publish(self, structure: &TreeStructure) -> Result<Publication> {
         let owner = Box::new(self.in_place);
-        let publication =
-            publish_with_owner(&self.tensors, &structure.write()?, self.options.lower(), owner)?;
+        let publication = publish_with_owner(
+            &self.tensors,
+            &structure.write().map_err(Error::from_core)?,
+            self.options.lower(),
+            owner,
+        )
+        .map_err(Error::from_core)?;
         let ticket = Ticket(publication.ticket().clone());
         Ok(Publication { publication, ticket })
     }

@@ -30,7 +30,7 @@ impl Ticket {
     /// # Errors
     /// When the text is not that of a ticket.
     pub fn from_text(text: &str) -> Result<Self> {
-        Ok(Self(tensorferry_share::Ticket::from_text(text)?))
+        Ok(Self(tensorferry_share::Ticket::from_text(text).map_err(Error::from_core)?))
     }
 
     /// The whole ticket as bytes, secret included.
@@ -43,7 +43,7 @@ impl Ticket {
     /// # Errors
     /// When the bytes are not those of a ticket.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Ok(Self(tensorferry_share::Ticket::from_bytes(bytes)?))
+        Ok(Self(tensorferry_share::Ticket::from_bytes(bytes).map_err(Error::from_core)?))
     }
 
     /// The process id of the producer.

@@ -85,13 +85,15 @@ impl Tensor {
         let item = size_of::<T>() as i64;
         let strides: Vec<i64> =
             array.strides().iter().map(|&stride| (stride as i64).saturating_mul(item)).collect();
-        let layout = Layout::strided(T::DTYPE.size(), &lengths(array.shape())?, &strides)?;
+        let layout =
+            Layout::strided(T::DTYPE.size(), &lengths(array.shape())?, &strides).map_err(Error::from_core)?;
         let data = array.as_mut_ptr().cast::<u8>();
         let owner = Memory::other(array);
         // SAFETY: the layout has the elements of the array: its shape, and its strides in bytes. Moving the array into its owner
         // does not move its values.
         let tensor = unsafe {
-            CoreTensor::new(data, T::DTYPE, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)?
+            CoreTensor::new(data, T::DTYPE, layout, Device::CPU, ByteOrder::Native, Access::ReadWrite, owner)
+                .map_err(Error::from_core)?
         };
         // SAFETY: the elements of an array have values. The array owned them alone, and its owner is not accessed.
         Ok(unsafe { Self::from_parts(tensor) })
