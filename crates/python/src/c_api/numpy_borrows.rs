@@ -26,8 +26,8 @@ use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tens
 /// How rust-numpy finds the borrow of an array.
 #[derive(Clone, Copy)]
 pub(super) struct ArrayKey {
-    /// The address of the object at the end of the chain of its bases.
-    root: usize,
+    /// The object at the end of the chain of its bases.
+    root: *mut ffi::PyObject,
     /// Whether the rank is 0. rust-numpy gives such an array an empty range, which overlaps with no other, so that it is entered
     /// twice: as rust-numpy does, and as a view with one axis.
     is_scalar: bool,
@@ -91,10 +91,13 @@ pub(super) struct BorrowedArray {
 }
 
 impl BorrowedArray {
+    /// # Safety
+    /// The key is that of the array, whose bases have not changed since.
     #[inline(always)]
-    pub(super) fn new(array: &Bound<'_, PyAny>, key: ArrayKey) -> Self {
-        let is_root = key.root == array.as_ptr() as usize;
-        let root = if is_root { None } else { numpy::root_of(array).ok().flatten().map(Bound::unbind) };
+    pub(super) unsafe fn new(array: &Bound<'_, PyAny>, key: ArrayKey) -> Self {
+        // SAFETY: `from_borrowed_ptr` requires a live object: by the contract of this function, the array still holds it.
+        let root = || unsafe { Bound::from_borrowed_ptr(array.py(), key.root) }.unbind();
+        let root = (key.root != array.as_ptr()).then(root);
         Self { array: array.clone().unbind(), root, key }
     }
 

@@ -199,8 +199,8 @@ pub(crate) fn memory_of<'py>(object: &Bound<'py, PyAny>) -> Option<ArrayMemory<'
 pub(crate) struct ArrayRange {
     /// `None` if the array has no elements, rank 0, or an axis with one element or with a stride of 0.
     pub(crate) elements: Option<ElementRange>,
-    /// The address of the array itself, if it has no base.
-    pub(crate) root: usize,
+    /// The array itself, if it has no base. The array holds the object as long as its base stays the same.
+    pub(crate) root: *mut ffi::PyObject,
     /// Whether the rank is 0.
     pub(crate) is_scalar: bool,
 }
@@ -224,7 +224,7 @@ pub(crate) fn range_of(object: &Bound<'_, PyAny>) -> Result<Option<ArrayRange>> 
         let elements = || ElementRange::of_axes((*fields).data as usize, item, axes);
         (has_simple_axes.then(elements).flatten(), (*fields).nd == 0)
     };
-    Ok(Some(ArrayRange { elements, root: root(object)? as usize, is_scalar }))
+    Ok(Some(ArrayRange { elements, root: root(object)?, is_scalar }))
 }
 
 /// The object at the end of a chain of bases, which is the array itself if it has no base. The result is borrowed.
@@ -244,17 +244,6 @@ fn root(array: &Bound<'_, PyAny>) -> Result<*mut ffi::PyObject> {
         }
         next = base;
     }
-}
-
-/// The object at the end of the chain of an array's bases, if that is not the array itself.
-#[inline]
-pub(crate) fn root_of<'py>(array: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
-    if !is_array(array)? {
-        return Ok(None);
-    }
-    let root = root(array)?;
-    // SAFETY: `from_borrowed_ptr` requires a live object: the array holds its base, and each base the next one.
-    Ok((root != array.as_ptr()).then(|| unsafe { Bound::from_borrowed_ptr(array.py(), root) }))
 }
 
 /// Reads the C struct of an array.
