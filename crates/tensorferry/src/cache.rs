@@ -7,8 +7,8 @@ use tensorferry_core::pool;
 
 /// Returns the memory of dropped tensors to the system, and the number of its bytes.
 ///
-/// Large blocks of host memory and shared memory are kept for the next tensor of about the same size, up to a limit
-/// ([`set_cache_limit`]).
+/// Large blocks of host memory and shared memory are kept for the next tensor of about the same size, up to an eighth of the memory of
+/// the machine or the container.
 ///
 /// ```
 /// use tensorferry::{DType, Tensor};
@@ -25,13 +25,4 @@ pub fn empty_cache() -> usize {
     #[cfg(any(feature = "cuda", feature = "share"))]
     tensorferry_cuda::ipc::release_idle();
     shared_bytes + pool::release_idle()
-}
-
-/// Limits the memory that is kept for the next tensors, and returns what exceeds the limit to the system. A limit of zero keeps
-/// none. By default it is an eighth of the memory of the machine or the container.
-///
-/// The limit is that of the process. The environment variable `TENSORFERRY_POOL` is a setting of the Python package, and
-/// Rust programs do not read it.
-pub fn set_cache_limit(bytes: usize) {
-    pool::set_limit(bytes);
 }

@@ -33,7 +33,7 @@ impl Error {
         Self(tensorferry_core::Error::new(kind, fact).with_advice(advice))
     }
 
-    /// An error of the crates below. It is no `From`: a public conversion would make their errors part of this crate's interface.
+    /// An error of the crates below. A public `From` would make their errors part of this crate's interface.
     pub(crate) fn from_core(error: tensorferry_core::Error) -> Self {
         Self(error)
     }

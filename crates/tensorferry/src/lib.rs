@@ -46,7 +46,7 @@
 //! # Memory of dropped tensors
 //!
 //! Blocks of 4 MiB or more are kept for the next tensor of about the same size, up to an eighth of the memory of the machine or the
-//! container. [`set_cache_limit`] changes the limit, and [`empty_cache`] returns the memory to the system.
+//! container. [`empty_cache`] returns the memory to the system.
 //!
 //! # Errors
 //!
@@ -79,7 +79,7 @@ pub use half;
 #[cfg(feature = "ndarray")]
 pub use ndarray;
 
-pub use cache::{empty_cache, set_cache_limit};
+pub use cache::empty_cache;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};
 pub use plan::{ConvertOptions, Plan};
