@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,8 @@ class CountedArray(np.ndarray):
 
 
 VALUES = np.arange(12, dtype=np.float32)
+# Releases take milliseconds. Tests that are expected to fail wait for as long.
+MAX_WAIT_SECONDS = 3.0
 
 
 def counted() -> tuple[weakref.ref, np.ndarray]:
@@ -77,11 +80,14 @@ def carried(source: str, target: str) -> tuple[list[Any], list[Any], weakref.ref
 
 
 def settle(observe: weakref.ref) -> None:
-    """Waits for releases by other threads or by the garbage collector."""
-    for _ in range(3):
-        if observe() is None:
-            return
+    """Waits for releases by other threads or by the garbage collector.
+
+    A thread of a framework needs the GIL for them, so it is offered between collections.
+    """
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
+    while observe() is not None and time.monotonic() < deadline:
         gc.collect()
+        time.sleep(0.001)
 
 
 def shows(target: str, x: Any) -> bool:
