@@ -17,7 +17,7 @@ pub fn check(bytes: u64) -> io::Result<()> {
     if bytes > limit() { Err(io::Error::from_raw_os_error(libc::EFBIG)) } else { Ok(()) }
 }
 
-/// The limit in bytes; `u64::MAX` if there is none, or the system does not tell.
+/// The limit in bytes; `u64::MAX` without a limit, or if it cannot be read.
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `getrlimit` requires writable memory for an `rlimit`. `limit` is one, and a local of this function.

@@ -137,7 +137,7 @@ fn invalid_arguments_are_errors_about_the_argument() {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
         assert!(words.iter().all(|word| error.fact().contains(word)), "{what}: {error}");
-        // The advice for tensors of other libraries is none for arguments.
+        // An argument of the caller is not a tensor of another library, and gets other advice.
         assert!(error.hint().is_some_and(|hint| !hint.contains("report")), "{what}: {error}");
     }
     let error = tensor.permute(&[1, 0]).unwrap().reshape(&[6]).unwrap_err();
