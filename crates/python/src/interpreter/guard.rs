@@ -8,12 +8,16 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 static GUARDS: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of [`AttachedGuard`]s. Only threads with the GIL write it, so a load and a store replace an atomic addition.
+static ATTACHED_GUARDS: AtomicUsize = AtomicUsize::new(0);
 
 /// How long the exit waits for guards. A release takes microseconds; a thread that takes longer is blocked elsewhere.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
@@ -34,17 +38,7 @@ impl InterpreterGuard {
     pub(crate) fn get() -> Option<Self> {
         GUARDS.fetch_add(1, Ordering::SeqCst);
         let guard = Self(());
-        // SAFETY: CPython documents `Py_IsInitialized` among the functions that need no initialised interpreter and no GIL.
-        let is_gone = exits() || unsafe { ffi::Py_IsInitialized() } == 0;
-        (!is_gone).then_some(guard)
-    }
-
-    /// The token of this thread, if it has the GIL.
-    #[inline(always)]
-    pub(crate) fn python(&self) -> Option<Python<'_>> {
-        // SAFETY: `assume_attached` requires an attached thread: `has_gil` compared the thread states in this thread. The
-        // token cannot leave the thread, and its lifetime ends before the guard's.
-        has_gil().then(|| unsafe { Python::assume_attached() })
+        is_usable().then_some(guard)
     }
 
     /// Waits for the GIL and runs `work`. For threads that we created, while they hold no lock.
@@ -60,6 +54,40 @@ impl InterpreterGuard {
         // from there until `_state` is dropped, also if `work` panics, and the token that `work` gets cannot outlive its call.
         let (_state, py) = unsafe { (AttachedState(ffi::PyGILState_Ensure()), Python::assume_attached()) };
         work(py);
+    }
+}
+
+/// An [`InterpreterGuard`] of a thread that has the GIL.
+///
+/// It costs less: the exit sets its flag with the GIL held, so that it cannot begin between the check and the count.
+pub(crate) struct AttachedGuard(PhantomData<*mut ()>);
+
+impl AttachedGuard {
+    /// A guard, or `None` without the GIL, or once the interpreter exits.
+    #[inline(always)]
+    pub(crate) fn get() -> Option<Self> {
+        if !is_usable() || !has_gil() {
+            return None;
+        }
+        ATTACHED_GUARDS.store(ATTACHED_GUARDS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(Self(PhantomData))
+    }
+
+    /// The token of this thread.
+    #[inline(always)]
+    pub(crate) fn python(&self) -> Python<'_> {
+        // SAFETY: `assume_attached` requires an attached thread: `get` has found that this thread is, and the guard cannot leave it.
+        // Code that detaches the thread attaches it again before it returns.
+        unsafe { Python::assume_attached() }
+    }
+}
+
+impl Drop for AttachedGuard {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // The child of a fork counts from zero, also where the forking thread itself held a guard.
+        let others = ATTACHED_GUARDS.load(Ordering::Relaxed).saturating_sub(1);
+        ATTACHED_GUARDS.store(others, Ordering::Relaxed);
     }
 }
 
@@ -81,6 +109,13 @@ impl Drop for InterpreterGuard {
             GUARDS.fetch_add(1, Ordering::SeqCst);
         }
     }
+}
+
+/// Whether the interpreter exists and has not begun to exit.
+#[inline(always)]
+fn is_usable() -> bool {
+    // SAFETY: CPython documents `Py_IsInitialized` among the functions that need no initialised interpreter and no GIL.
+    !exits() && unsafe { ffi::Py_IsInitialized() } != 0
 }
 
 /// Whether the interpreter has begun to exit.
@@ -120,10 +155,12 @@ fn thread_state() -> *mut ffi::PyThreadState {
 ///
 /// The bound `Send` keeps references to Python objects out of `work`.
 pub(crate) fn without_interpreter(work: impl FnOnce() + Send) {
-    let guard = InterpreterGuard::get();
-    match guard.as_ref().and_then(InterpreterGuard::python) {
-        Some(py) => py.detach(work),
-        None => work(),
+    match AttachedGuard::get() {
+        Some(guard) => guard.python().detach(work),
+        None => {
+            let _guard = InterpreterGuard::get();
+            work();
+        }
     }
 }
 
@@ -165,7 +202,8 @@ pub(crate) fn begin_exit(py: Python<'_>) {
     EXITING.store(true, Ordering::SeqCst);
     py.detach(|| {
         let begin = Instant::now();
-        while GUARDS.load(Ordering::SeqCst) != 0 && begin.elapsed() < EXIT_WAIT {
+        let are_held = || [&GUARDS, &ATTACHED_GUARDS].iter().any(|count| count.load(Ordering::SeqCst) != 0);
+        while are_held() && begin.elapsed() < EXIT_WAIT {
             std::thread::yield_now();
         }
     });
@@ -174,4 +212,5 @@ pub(crate) fn begin_exit(py: Python<'_>) {
 /// Called in the child of a fork: the threads that held guards do not exist.
 pub(crate) fn after_fork_in_child() {
     GUARDS.store(0, Ordering::SeqCst);
+    ATTACHED_GUARDS.store(0, Ordering::SeqCst);
 }

@@ -8,7 +8,7 @@
 //! tensor gets an [`AttachingOwner`] instead, which waits for the GIL.
 
 use crate::interpreter::deferred_drop::{self, Queues, may_drop_paddle_tensors};
-use crate::interpreter::guard::{self, InterpreterGuard};
+use crate::interpreter::guard::{self, AttachedGuard, InterpreterGuard};
 use crate::interpreter::objects;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -158,13 +158,16 @@ impl<T: NeedsGil> GilBound<T> {
 
 impl<T: NeedsGil> Drop for GilBound<T> {
     fn drop(&mut self) {
-        let Some(guard) = InterpreterGuard::get() else { return };
-        // SAFETY: `ManuallyDrop::take` requires that the value is not used again: `drop` runs once, and nothing reads a field
-        // after it.
-        let value = unsafe { ManuallyDrop::take(&mut self.0) };
-        match guard.python().filter(|_| T::may_drop_now()) {
-            Some(py) => value.drop_attached(py),
-            None => value.defer(&guard),
+        // SAFETY: `ManuallyDrop::take` requires that the value is not used again: `drop` runs once and calls `take` once, and nothing
+        // reads a field after it.
+        let take = |field: &mut ManuallyDrop<T>| unsafe { ManuallyDrop::take(field) };
+        if let Some(guard) = AttachedGuard::get()
+            && T::may_drop_now()
+        {
+            return take(&mut self.0).drop_attached(guard.python());
+        }
+        if let Some(guard) = InterpreterGuard::get() {
+            take(&mut self.0).defer(&guard);
         }
     }
 }
@@ -437,11 +440,12 @@ impl Drop for AttachingOwner {
         if owner.needs_no_gil() {
             return drop(owner);
         }
-        let Some(guard) = InterpreterGuard::get() else { return drop(owner) };
-        match guard.python() {
-            Some(py) => owner.release(py),
-            None if guard::knows_thread() => guard.attach_again(|py| owner.release(py)),
-            None => drop(owner),
+        if let Some(guard) = AttachedGuard::get() {
+            return owner.release(guard.python());
+        }
+        match InterpreterGuard::get() {
+            Some(guard) if guard::knows_thread() => guard.attach_again(|py| owner.release(py)),
+            _ => drop(owner),
         }
     }
 }
