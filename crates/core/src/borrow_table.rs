@@ -24,7 +24,7 @@ pub struct ElementRange {
 
 impl ElementRange {
     /// The elements of a tensor; `None` for a tensor without elements.
-    #[inline]
+    #[inline(always)]
     pub fn of<O>(tensor: &Tensor<O>) -> Option<Self> {
         let layout = tensor.layout();
         let axes = layout.shape().iter().copied().zip(layout.strides().iter().copied());
@@ -167,6 +167,7 @@ impl<P> BorrowTable<P> {
     ///
     /// # Errors
     /// When the borrow conflicts with another one.
+    #[inline(always)]
     pub fn borrow(
         &mut self,
         elements: Option<ElementRange>,
@@ -189,13 +190,14 @@ impl<P> BorrowTable<P> {
                 return Err(if is_written { BorrowConflict::Written } else { BorrowConflict::Read });
             }
         }
-        let index = free.unwrap_or_else(|| {
-            self.slots.push(Slot { number: 0, borrow: None });
-            self.slots.len() - 1
-        });
         self.last_number = self.last_number.wrapping_add(1).max(1);
         let borrow = Some(Borrow { elements, is_exclusive, payload: payload() });
-        self.slots[index] = Slot { number: self.last_number, borrow };
+        let slot = Slot { number: self.last_number, borrow };
+        let index = free.unwrap_or(self.slots.len());
+        match free {
+            Some(free) => self.slots[free] = slot,
+            None => self.slots.push(slot),
+        }
         Ok(u64::from(self.last_number) << 32 | index as u64)
     }
 

@@ -20,7 +20,7 @@ pub struct Layout {
 
 /// Two zeros for each dimension. Up to four dimensions need no heap allocation.
 #[inline]
-fn zeros(rank: usize) -> Numbers {
+pub(crate) fn zeros(rank: usize) -> Numbers {
     match rank {
         0..=4 => Numbers::from_buf_and_len([0; 8], 2 * rank),
         _ => Numbers::from_elem(0, 2 * rank),
@@ -41,12 +41,11 @@ impl Layout {
                 strides.len()
             )));
         }
-        let mut numbers = zeros(shape.len());
-        let (lengths, steps) = numbers.split_at_mut(shape.len());
+        let mut layout = Self { numbers: zeros(shape.len()), item };
+        let (lengths, steps) = layout.numbers.split_at_mut(shape.len());
         for (axis, (length, step)) in lengths.iter_mut().zip(steps).enumerate() {
             (*length, *step) = (shape[axis], strides[axis]);
         }
-        let layout = Self { numbers, item };
         layout.check()?;
         Ok(layout)
     }
@@ -60,15 +59,15 @@ impl Layout {
         if shape.len() != strides.len() {
             return Self::strided(item, shape, strides);
         }
-        let mut numbers = zeros(shape.len());
-        let (lengths, steps) = numbers.split_at_mut(shape.len());
+        // Filled in place: moving numbers that were just written stalls on most processors.
+        let mut layout = Self { numbers: zeros(shape.len()), item };
+        let (lengths, steps) = layout.numbers.split_at_mut(shape.len());
         for (axis, (length, step)) in lengths.iter_mut().zip(steps).enumerate() {
             let stride = strides[axis].checked_mul(item as i64).ok_or_else(|| {
                 Error::invalid_tensor(format!("the stride of dimension {axis} overflows: {}", strides[axis]))
             })?;
             (*length, *step) = (shape[axis], stride);
         }
-        let layout = Self { numbers, item };
         layout.check()?;
         Ok(layout)
     }
@@ -311,23 +310,28 @@ impl Layout {
 
     /// The lengths, then the normalised strides in elements, for DLPack; `None` if a stride is not a multiple
     /// of the element size.
-    #[inline]
     pub fn in_elements(&self) -> Option<Numbers> {
+        let mut numbers = zeros(self.rank());
+        self.write_in_elements(&mut numbers).then_some(numbers)
+    }
+
+    /// As [`Layout::in_elements`], into zeros of the same rank. False if a stride is not a multiple of the element size.
+    #[inline(always)]
+    pub(crate) fn write_in_elements(&self, numbers: &mut Numbers) -> bool {
         let (empty, rank) = (self.is_empty(), self.rank());
-        let mut numbers = zeros(rank);
         let (lengths, steps) = numbers.split_at_mut(rank);
         // Element sizes are powers of two, so a shift replaces the division.
         let (shift, rest) = (self.item.trailing_zeros(), self.item as i64 - 1);
         let mut run = 1i64;
         for ((length, step), (dim, stride)) in lengths.iter_mut().zip(steps).zip(self.axes()).rev() {
             if dim > 1 && !empty && stride & rest != 0 {
-                return None;
+                return false;
             }
             *length = dim;
             *step = if dim <= 1 || empty { run } else { stride >> shift };
             run = step.wrapping_mul(dim.max(1));
         }
-        Some(numbers)
+        true
     }
 }
 

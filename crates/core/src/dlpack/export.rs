@@ -13,7 +13,7 @@ use super::abi::{
     RawTensor, VERSION,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::Numbers;
+use crate::layout::{self, Numbers};
 use crate::tensor::{Access, ByteOrder, Tensor};
 use std::alloc;
 use std::mem::{self, ManuallyDrop};
@@ -215,12 +215,6 @@ fn exported<M, O, P>(
             "the tensor is byte-swapped, which DLPack cannot express",
         ));
     }
-    let Some(numbers) = layout.in_elements() else {
-        return Err(Error::new(
-            ErrorKind::UnsupportedLayout,
-            "a stride is not a multiple of the element size, which DLPack cannot express",
-        ));
-    };
     let (code, bits) = tensor.dtype().dlpack_code();
     let rank = layout.rank();
     let device = tensor.device().physical();
@@ -233,16 +227,26 @@ fn exported<M, O, P>(
         strides: ptr::null_mut(),
         byte_offset: 0,
     };
+    let size = alloc::Layout::new::<Exported<M, P>>();
     // SAFETY: `alloc` requires a size that is not zero: the block has an atomic. The block was checked for null, and is aligned
-    // and large enough for its type, so its fields may be written and the numbers, once written, borrowed. There are `2 * rank`
-    // numbers, so the strides start within them; the numbers do not move before the block is freed.
+    // and large enough for its type, so its fields may be written and the numbers, once written, borrowed. They are dropped and
+    // the block is freed, with the layout that it was allocated with, only where it is not returned. There are `2 * rank` numbers,
+    // so the strides start within them; the numbers do not move before the block is freed.
     unsafe {
-        let block = alloc::alloc(alloc::Layout::new::<Exported<M, P>>()).cast::<Exported<M, P>>();
+        let block = alloc::alloc(size).cast::<Exported<M, P>>();
         if block.is_null() {
-            return Err(Error::out_of_memory(size_of::<Exported<M, P>>()));
+            return Err(Error::out_of_memory(size.size()));
         }
         (&raw mut (*block).state).write(AtomicU8::new(state));
-        (&raw mut (*block).numbers).write(numbers);
+        (&raw mut (*block).numbers).write(layout::zeros(rank));
+        if !layout.write_in_elements(&mut (*block).numbers) {
+            ptr::drop_in_place(&raw mut (*block).numbers);
+            alloc::dealloc(block.cast(), size);
+            return Err(Error::new(
+                ErrorKind::UnsupportedLayout,
+                "a stride is not a multiple of the element size, which DLPack cannot express",
+            ));
+        }
         if rank > 0 {
             raw.shape = (*block).numbers.as_mut_ptr();
             raw.strides = raw.shape.add(rank);
@@ -412,15 +416,18 @@ mod tests {
 
     #[test]
     fn a_stride_that_is_not_a_multiple_of_the_element_is_rejected() {
-        let layout = Layout::strided(4, &[3], &[5]).unwrap();
         let memory = [0u8; 14];
         let data = memory.as_ptr().cast_mut();
-        // SAFETY: three elements of four bytes with a stride of five have an extent of 14 bytes, the length of the array, which
-        // outlives the tensor. Nothing writes.
-        let tensor = unsafe {
-            Tensor::new(data, DType::Int32, layout, Device::CPU, ByteOrder::Native, Access::ReadOnly, ())
-        };
-        assert_eq!(to_versioned(tensor.unwrap()).unwrap_err().kind(), ErrorKind::UnsupportedLayout);
+        // The numbers of five dimensions have an allocation of their own.
+        for (shape, strides) in [(&[3][..], &[5][..]), (&[3, 1, 1, 1, 1], &[5, 4, 4, 4, 4])] {
+            let layout = Layout::strided(4, shape, strides).unwrap();
+            // SAFETY: three elements of four bytes with a stride of five have an extent of 14 bytes, the length of the array, which
+            // outlives the tensor. Nothing writes.
+            let tensor = unsafe {
+                Tensor::new(data, DType::Int32, layout, Device::CPU, ByteOrder::Native, Access::ReadOnly, ())
+            };
+            assert_eq!(to_versioned(tensor.unwrap()).unwrap_err().kind(), ErrorKind::UnsupportedLayout);
+        }
     }
 
     proptest! {
