@@ -4,7 +4,9 @@
 //! all lengths that are not zero, which DLPack does not have for empty tensors.
 
 use crate::element::TensorElement;
-use ndarray::{Array, ArrayView, Axis, Dimension, RawArrayView, RawArrayViewMut, ShapeBuilder, StrideShape};
+use ndarray::{
+    Array, ArrayView, Axis, Dimension, Ix1, Ix2, RawArrayView, RawArrayViewMut, ShapeBuilder, StrideShape,
+};
 use pyo3::exceptions::{PyMemoryError, PySystemError, PyValueError};
 use pyo3::prelude::*;
 use std::ptr::NonNull;
@@ -38,12 +40,17 @@ pub(crate) trait RawView: Sized {
     type Element: TensorElement;
     type Dim: Dimension;
     const IS_MUTABLE: bool;
+    /// The same view with another type of dimension.
+    type WithDim<E: Dimension>: RawView<Element = Self::Element, Dim = E, WithDim<Self::Dim> = Self>;
 
     /// # Safety
     /// As `RawArrayView::from_shape_ptr`, and as `RawArrayViewMut::from_shape_ptr` if the view is mutable.
     unsafe fn from_shape(shape: StrideShape<Self::Dim>, start: *mut Self::Element) -> Self;
 
     fn invert_axis(&mut self, axis: Axis);
+
+    /// The same view with another type of dimension; `None` if that has another rank.
+    fn with_dim<E: Dimension>(self) -> Option<Self::WithDim<E>>;
 
     /// The first byte of each element.
     ///
@@ -58,6 +65,7 @@ macro_rules! raw_views {
             type Element = T;
             type Dim = D;
             const IS_MUTABLE: bool = $is_mutable;
+            type WithDim<E: Dimension> = $view<T, E>;
 
             #[inline]
             unsafe fn from_shape(shape: StrideShape<D>, start: *mut T) -> Self {
@@ -68,6 +76,11 @@ macro_rules! raw_views {
             #[inline]
             fn invert_axis(&mut self, axis: Axis) {
                 self.invert_axis(axis);
+            }
+
+            #[inline(always)]
+            fn with_dim<E: Dimension>(self) -> Option<$view<T, E>> {
+                self.into_dimensionality().ok()
             }
 
             unsafe fn bytes<'a>(self) -> ArrayView<'a, u8, D> {
@@ -118,6 +131,24 @@ pub(crate) unsafe fn check<V: RawView>(tensor: &RawTensor) -> PyResult<()> {
 /// accepted it for `V`. If the view is mutable, no two elements overlap.
 #[inline]
 pub(crate) unsafe fn raw_view<V: RawView>(tensor: &RawTensor) -> V {
+    // For vectors and matrices, ndarray is quicker with a rank that the compiler knows, also if the view is then converted.
+    // SAFETY: the contract of `view_of` is that of this function, which has the tensor's rank where `V` has none.
+    unsafe {
+        let converted = match (V::Dim::NDIM, tensor.ndim) {
+            (None, 1) => view_of::<V::WithDim<Ix1>>(tensor).with_dim::<V::Dim>(),
+            (None, 2) => view_of::<V::WithDim<Ix2>>(tensor).with_dim::<V::Dim>(),
+            _ => None,
+        };
+        converted.unwrap_or_else(|| view_of(tensor))
+    }
+}
+
+/// As [`raw_view`], which calls it with a constant rank if it can.
+///
+/// # Safety
+/// As [`raw_view`].
+#[inline(always)]
+unsafe fn view_of<V: RawView>(tensor: &RawTensor) -> V {
     let rank = tensor.ndim as usize;
     let (mut lengths, mut steps) = (V::Dim::zeros(rank), V::Dim::zeros(rank));
     let mut start = first_element::<V::Element>(tensor);
