@@ -48,8 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(hang_guard, "hang_guard")
 
 
-def pytest_collection_finish() -> None:
-    """Exempts the objects of all frameworks from the many collections of garbage in tests."""
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_older_objects() -> None:
+    """Exempts what the frameworks and earlier tests keep from the many collections of garbage in tests."""
     gc.collect()
     gc.freeze()
 
