@@ -7,6 +7,7 @@ printed. `support.interpreter_pool` starts this program.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import runpy
 import sys
@@ -43,6 +44,10 @@ for line in sys.stdin:
             try:
                 code = run_script(json.loads(line), shown)
             finally:
+                # As the exit of an interpreter does: workers of a loader are daemons.
+                for worker in multiprocessing.active_children():
+                    worker.terminate()
+                    worker.join()
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
