@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _freeze_older_objects() -> None:
-    """Exempts what frameworks and earlier tests keep from the many collections in tests."""
+    """Exempts the objects of frameworks and earlier tests from collections of garbage."""
     gc.collect()
     gc.freeze()
 

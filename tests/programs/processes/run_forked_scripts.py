@@ -36,18 +36,25 @@ def run_script(argv: list[str], shown: IO[bytes]) -> int:
     return 0
 
 
+def end_daemons() -> None:
+    """Ends workers, such as those of a DataLoader, which `os._exit` leaves alive."""
+    for worker in multiprocessing.active_children():
+        if worker.daemon:
+            worker.terminate()
+            worker.join()
+
+
 for line in sys.stdin:
     with tempfile.TemporaryFile() as shown:
         child = os.fork()
         if not child:
-            code = 1
+            code, process = 1, os.getpid()
             try:
                 code = run_script(json.loads(line), shown)
+                # A fork that the script made may come here too.
+                if os.getpid() == process:
+                    end_daemons()
             finally:
-                # As the exit of an interpreter does: workers of a loader are daemons.
-                for worker in multiprocessing.active_children():
-                    worker.terminate()
-                    worker.join()
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
