@@ -19,6 +19,8 @@ pub struct Layout {
 }
 
 /// Two zeros for each dimension. Up to four dimensions need no heap allocation.
+///
+/// Callers fill them where they stay: moving numbers that were just written stalls on most processors.
 #[inline]
 pub(crate) fn zeros(rank: usize) -> Numbers {
     match rank {
@@ -59,7 +61,6 @@ impl Layout {
         if shape.len() != strides.len() {
             return Self::strided(item, shape, strides);
         }
-        // Filled in place: moving numbers that were just written stalls on most processors.
         let mut layout = Self { numbers: zeros(shape.len()), item };
         let (lengths, steps) = layout.numbers.split_at_mut(shape.len());
         for (axis, (length, step)) in lengths.iter_mut().zip(steps).enumerate() {

@@ -143,7 +143,7 @@ pub(crate) unsafe fn raw_view<V: RawView>(tensor: &RawTensor) -> V {
     }
 }
 
-/// As [`raw_view`], which calls it with a constant rank if it can.
+/// The view that [`raw_view`] returns, made with the rank of `V`.
 ///
 /// # Safety
 /// As [`raw_view`].

@@ -229,9 +229,9 @@ fn exported<M, O, P>(
     };
     let size = alloc::Layout::new::<Exported<M, P>>();
     // SAFETY: `alloc` requires a size that is not zero: the block has an atomic. The block was checked for null, and is aligned
-    // and large enough for its type, so its fields may be written and the numbers, once written, borrowed. They are dropped and
-    // the block is freed, with the layout that it was allocated with, only where it is not returned. There are `2 * rank` numbers,
-    // so the strides start within them; the numbers do not move before the block is freed.
+    // and large enough for its type, so its fields may be written and the numbers, once written, borrowed. Where the
+    // block is not returned, the numbers are dropped and the block is freed, with the layout of its allocation. There are
+    // `2 * rank` numbers, so the strides start within them; the numbers do not move before the block is freed.
     unsafe {
         let block = alloc::alloc(size).cast::<Exported<M, P>>();
         if block.is_null() {

@@ -27,7 +27,7 @@ thread_local! {
     static ATTACHED_BY_US: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While a guard lives, the interpreter does not begin to finalise.
+/// While a guard lives, the interpreter does not begin to finalise, for at most [`EXIT_WAIT`].
 pub(crate) struct InterpreterGuard(());
 
 impl InterpreterGuard {
@@ -57,9 +57,9 @@ impl InterpreterGuard {
     }
 }
 
-/// An [`InterpreterGuard`] of a thread that has the GIL.
+/// As [`InterpreterGuard`], for a thread that has the GIL.
 ///
-/// It costs less: the exit sets its flag with the GIL held, so that it cannot begin between the check and the count.
+/// It costs less: the exit sets its flag with the GIL held, so it cannot begin between the check and the count.
 pub(crate) struct AttachedGuard(PhantomData<*mut ()>);
 
 impl AttachedGuard {
