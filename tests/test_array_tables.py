@@ -27,7 +27,7 @@ ODD = 2**53 + 1
 INTS = np.array([ODD, -ODD, 7], np.int64)
 FLOATS = np.array([1.5, -0.0, 3e38], np.float32)
 GRID = np.asfortranarray(np.arange(6, dtype=np.int64).reshape(3, 2) + ODD)
-STEP = ("convert", "converted by the object (__array__)")
+STEP = ("convert", "converted by its own library")
 
 
 # What shares its memory: the object, and the same values as an array of NumPy's.

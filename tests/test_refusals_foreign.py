@@ -202,6 +202,48 @@ def test_an_array_interface_that_is_right():
     assert ferry.to(thing, "torch").tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": (4,)},
+        {"shape": (2**40,)},
+        {"offset": 4},
+        {"offset": -1},
+        {"offset": "a"},
+        {"offset": 2**63 - 1},
+        {"strides": (8,)},
+        {"strides": (-4,)},
+        {"data": memoryview(bytes(24))[::2]},
+        {"data": b""},
+    ],
+    ids=str,
+)
+def test_array_interfaces_beyond_their_buffer(change):
+    thing = speaks(__array_interface__=GOOD | {"data": bytes(12)} | change)
+    refused_everywhere(ferry.InvalidTensorError, BufferError, thing)
+
+
+def test_array_interfaces_over_a_buffer():
+    """The elements are in the buffer, which cannot be resized while a tensor has its memory."""
+    memory = bytearray(np.arange(6, dtype=np.float32).tobytes())
+    whole = GOOD | {"data": memory}
+    for change, values in (
+        ({"shape": (6,)}, [0, 1, 2, 3, 4, 5]),
+        ({"offset": 12}, [3, 4, 5]),
+        ({"strides": (8,)}, [0, 2, 4]),
+        ({"strides": (-4,), "offset": 20}, [5, 4, 3]),
+        ({"shape": (0,), "offset": 999}, []),
+    ):
+        got = ferry.to(speaks(__array_interface__=whole | change), "numpy")
+        assert got.tolist() == values
+    held = ferry.to(speaks(__array_interface__=whole), "numpy")
+    assert np.shares_memory(held, np.frombuffer(memory, np.uint8))
+    with pytest.raises(BufferError):
+        memory.clear()
+    read_only = ferry.to(speaks(__array_interface__=GOOD | {"data": bytes(memory)}), "numpy")
+    assert not read_only.flags.writeable
+
+
 def test_attributes_that_raise():
     for name in ("__array_interface__", "__array__", "__dlpack__"):
         thing = speaks(**{name: property(raiser(RuntimeError("no\nsuch\nthing")))})

@@ -86,7 +86,7 @@ pub enum Pending {
     Unpack,
     /// Gathering shards from several devices.
     Gather,
-    /// The object's own conversion to an array, through `__array__`.
+    /// The conversion by the object's own library, such as through `__array__`.
     Convert,
     /// Gathering the chunks of an Arrow column.
     Chunks,

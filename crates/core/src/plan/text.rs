@@ -86,7 +86,7 @@ impl Reason {
                 format!("the source stores {} packed, several elements per byte", source.dtype).into()
             }
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
-            Reason::Pending(Pending::Convert) => "converted by the object (__array__)".into(),
+            Reason::Pending(Pending::Convert) => "converted by its own library".into(),
             Reason::Pending(Pending::Chunks) => "the column has several chunks".into(),
             Reason::Pending(Pending::Bits) => "Arrow stores booleans as bits".into(),
             Reason::Pending(Pending::Validity) => "Arrow stores validity as bits".into(),

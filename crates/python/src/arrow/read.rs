@@ -133,10 +133,7 @@ pub(super) fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
     let has = |name: &str| x.hasattr(name).unwrap_or(false);
     let (fact, hint) =
         if ["__arrow_c_array__", "__arrow_c_stream__", "__arrow_c_device_array__"].into_iter().any(has) {
-            (
-                "is not read through its Arrow interface, which may change values",
-                "pass it to ferry.to or ferry.arrow.to by itself",
-            )
+            ("is not read through its Arrow interface, which may change values", "use ferry.to")
         } else {
             (
                 "has neither __arrow_c_array__ nor __arrow_c_stream__ nor __arrow_c_device_array__",

@@ -4,7 +4,7 @@ use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::gradient_warning;
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::read_only::{lend_read_only, prepare};
-use crate::conversion::reading::{read, require_in_place};
+use crate::conversion::reading::{read, read_for_plan, require_in_place};
 use crate::conversion::request::{ConversionRequest, check_stream};
 use crate::conversion::source::Source;
 use crate::conversion::streams::{check_named_stream, order};
@@ -159,7 +159,7 @@ pub(crate) fn plan_object(
     if stays_with_target(object.py(), recognised.kind(), request)? {
         return Ok(TensorReport::unchanged(request.target.capabilities(object.py())?.framework));
     }
-    plan_source(object.py(), read(recognised)?, request)
+    plan_source(object.py(), read_for_plan(recognised)?, request)
 }
 
 /// Plans the conversion of a source that has been read.

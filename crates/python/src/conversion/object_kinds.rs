@@ -38,6 +38,8 @@ pub(crate) enum Recognised {
     Arrow,
     /// A column or a table of pandas.
     Pandas,
+    /// An image of Pillow.
+    Image,
     /// A column that was read through the Arrow C data interface.
     ArrowColumn,
     /// Any other type. The object itself may still have a protocol, or be a node of a tree.

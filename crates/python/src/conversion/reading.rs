@@ -9,6 +9,7 @@ use crate::frameworks::user_frameworks;
 use crate::interpreter::owner::Owner;
 use crate::protocols::array_method;
 use crate::protocols::buffer;
+use crate::protocols::image;
 use crate::protocols::reader;
 use pyo3::prelude::*;
 use tensorferry_core::plan::Pending;
@@ -25,6 +26,7 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
         Recognised::Registered(index) => read_registered(object, index),
         Recognised::Protocol | Recognised::Unknown => reader::read(object),
         Recognised::ArrowColumn => column::read(object),
+        Recognised::Image => image::read(object),
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
         Recognised::Refused(refusal) => {
             let (fact, hint) = refusal.fact_and_hint();
@@ -35,6 +37,14 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
         | Recognised::Container(_)
         | Recognised::Arrow
         | Recognised::Pandas => Err(not_a_tensor(object)),
+    }
+}
+
+/// As [`read`], for a plan: nothing is done that only the conversion needs.
+pub(crate) fn read_for_plan<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<'py>> {
+    match recognised.kind() {
+        Recognised::Image => image::describe(recognised.object()),
+        _ => read(recognised),
     }
 }
 
@@ -74,9 +84,11 @@ pub(crate) fn materialise(
     pending: Pending,
     dtype: DType,
 ) -> Result<Tensor<Owner>> {
-    match recognise(object)?.tensor() {
+    let recognised = recognise(object)?;
+    match recognised.tensor() {
         Some(tensor) => tensor.framework().framework().materialise(tensor, pending),
         _ if let Ok(column) = object.cast::<ArrowColumn>() => column.get().gather(object.py(), dtype),
+        _ if recognised.kind() == Recognised::Image => image::decode(object),
         _ if pending == Pending::Convert => array_method::convert(object),
         _ => Err(not_a_tensor(object)),
     }

@@ -9,6 +9,7 @@ use crate::errors::Result;
 use crate::frameworks;
 use crate::frameworks::builtin_frameworks::classify_by_type;
 use crate::interpreter::objects;
+use crate::protocols::reader::{has_array_interface, has_dlpack, ranks_above_arrow};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyType};
 
@@ -63,6 +64,9 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         if let Some(index) = frameworks::user_frameworks::index_of_type(py, &module, &name) {
             return Ok(Some(Recognised::Registered(index)));
         }
+        if (module.as_str(), name.as_str()) == ("PIL.Image", "Image") {
+            return Ok(Some(Recognised::Image));
+        }
         match classify_by_type(&module, &name, position == 0) {
             // The name alone is not enough: readers access the C structs of these types.
             Some(Recognised::Tensor(..)) if !is_genuine(&class, &module, &name)? => {}
@@ -89,6 +93,9 @@ fn class<'py>(py: Python<'py>, module: &str, name: &str) -> PyResult<Bound<'py, 
 /// That of pandas is not used, because it turns NaN into null and the index into a column: pandas is read through its own API. That
 /// of xarray makes a table of an array and its coordinates.
 fn by_arrow_interface(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
+    if ranks_above_arrow(kind)? {
+        return Ok(None);
+    }
     for class in kind.mro().iter() {
         let own = class.getattr("__dict__")?;
         if own.contains("__arrow_c_array__")?
@@ -139,13 +146,13 @@ fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     if let Some(recognised) = by_arrow_interface(kind)? {
         return Ok(recognised);
     }
-    if crate::protocols::reader::has_dlpack(kind)? {
+    if has_dlpack(kind)? {
         return Ok(Recognised::Protocol);
     }
     if objects::instances_have_buffer(kind) {
         return Ok(Recognised::Buffer);
     }
-    if crate::protocols::reader::has_array_interface(kind)? {
+    if has_array_interface(kind)? {
         return Ok(Recognised::Protocol);
     }
     if crate::trees::registered_nodes::is_registered(kind)? {

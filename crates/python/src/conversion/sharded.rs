@@ -5,7 +5,7 @@
 
 use crate::conversion::convert::{self, StartedObject};
 use crate::conversion::object_kinds::RecognisedObject;
-use crate::conversion::reading::read;
+use crate::conversion::reading::{read, read_for_plan};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::source::{Source, SourceMemory};
@@ -70,7 +70,7 @@ pub(crate) fn plan_object(
     let object = recognised.object();
     let py = object.py();
     let sharding = sharding.bind(py);
-    let source = read(recognised)?;
+    let source = read_for_plan(recognised)?;
     let shape = shape_of(&source);
     let shards = shards(sharding, &shape, request)?;
     if has_sharding(&source, sharding, &request.options)? {
@@ -78,7 +78,7 @@ pub(crate) fn plan_object(
     }
     let is_whole = shards.len() == 1;
     let plan_shard = |shard: Shard| -> Result<PlanReport> {
-        let source = read(recognised)?;
+        let source = read_for_plan(recognised)?;
         let request = shard.request(request, &source, !is_whole)?;
         if is_whole {
             return Ok(convert::plan_source(py, source, &request)?.into());

@@ -63,6 +63,12 @@ impl<'py> Source<'py> {
         }
     }
 
+    /// A source whose values are not in readable memory yet.
+    pub(crate) fn pending(object: Bound<'py, PyAny>, framework: &'static str, memory: SourceMemory) -> Self {
+        let mutability = SourceMutability::Mutable;
+        Self { object, framework, memory, mutability, through_array: false, counts: None, streams: None }
+    }
+
     /// The same source, with the streams of its framework.
     pub(crate) fn with_streams(mut self, streams: Streams) -> Self {
         self.streams = Some(Box::new(streams));

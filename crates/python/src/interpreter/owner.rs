@@ -518,6 +518,12 @@ impl Buffer {
         unsafe { Bound::from_borrowed_ptr_or_opt(py, self.view().obj) }
     }
 
+    /// Whether its bytes follow each other in memory.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        // SAFETY: `PyBuffer_IsContiguous` requires a struct that `PyObject_GetBuffer` has filled, which `view` returns.
+        unsafe { ffi::PyBuffer_IsContiguous(self.view(), b'C' as _) == 1 }
+    }
+
     /// The exported buffer.
     pub(crate) fn view(&self) -> &ffi::Py_buffer {
         &self.0.get().0

@@ -26,7 +26,7 @@ use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
-use tensorferry_core::plan::{Pending, SourceMutability};
+use tensorferry_core::plan::Pending;
 use tensorferry_core::{DType, Device, ErrorKind, Layout, Tensor};
 
 /// Methods that tables, and columns with nulls, implement.
@@ -205,23 +205,15 @@ fn converted(array: Bound<'_, PyAny>) -> Result<Source<'_>> {
     pending_source(array, tensor.dtype(), tensor.layout().shape())
 }
 
-fn pending_source<'py>(object: Bound<'py, PyAny>, dtype: DType, shape: &[i64]) -> Result<Source<'py>> {
+pub(super) fn pending_source<'py>(
+    object: Bound<'py, PyAny>,
+    dtype: DType,
+    shape: &[i64],
+) -> Result<Source<'py>> {
     let layout = Layout::dense(dtype.size(), shape)?;
-    Ok(Source {
-        object,
-        framework: "array",
-        memory: SourceMemory::Pending {
-            pending: Pending::Convert,
-            device: Device::CPU,
-            dtype,
-            layout,
-            reads: None,
-        },
-        mutability: SourceMutability::Mutable,
-        through_array: false,
-        counts: None,
-        streams: None,
-    })
+    let (pending, device) = (Pending::Convert, Device::CPU);
+    let memory = SourceMemory::Pending { pending, device, dtype, layout, reads: None };
+    Ok(Source::pending(object, "array", memory))
 }
 
 /// The array of a conversion, after a check of its dtype and shape. If other references to its memory exist, the result is a

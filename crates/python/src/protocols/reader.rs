@@ -1,7 +1,7 @@
 //! Reading objects of unknown frameworks through the protocols that they implement.
 //!
 //! The protocols are tried in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol,
-//! `__cuda_array_interface__`, `__array_interface__` (through NumPy) and `__array__` (`array_method`).
+//! `__cuda_array_interface__`, `__array_interface__`, `__array_struct__` (through NumPy) and `__array__` (`array_method`).
 
 use crate::conversion::source::{Source, restore_read_only_flag};
 use crate::conversion::streams::Streams;
@@ -11,9 +11,9 @@ use crate::frameworks::numpy;
 use crate::interpreter::objects;
 use crate::interpreter::once::interned;
 use crate::interpreter::owned_tensor;
+use crate::protocols::array_interface;
 use crate::protocols::array_method;
 use crate::protocols::buffer;
-use crate::protocols::cuda_array;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyType};
@@ -28,9 +28,13 @@ pub(crate) fn has_dlpack(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 
 /// Whether the type implements an array interface or `__array__`. Instances may still do so by themselves.
 pub(crate) fn has_array_interface(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    Ok(kind.hasattr("__cuda_array_interface__")?
-        || kind.hasattr("__array_interface__")?
-        || kind.hasattr("__array__")?)
+    Ok(kind.hasattr("__cuda_array_interface__")? || ranks_above_arrow(kind)? || kind.hasattr("__array__")?)
+}
+
+/// Whether the type implements an array interface of NumPy, which is read rather than its Arrow interface: a type with both is an
+/// array, whose shape and element type only the first describes.
+pub(crate) fn ranks_above_arrow(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    Ok(kind.hasattr("__array_interface__")? || kind.hasattr("__array_struct__")?)
 }
 
 /// Reads an object through the first protocol that it implements.
@@ -129,29 +133,19 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             .getattr_opt(interned!(py, "__cuda_array_interface__"))
             .map_err(|error| wrap_error(error.into()))?
     {
-        return cuda_array::read(object, &interface);
+        return array_interface::read_cuda(object, &interface);
     }
-    let interface =
-        object.getattr_opt(interned!(py, "__array_interface__")).map_err(|error| wrap_error(error.into()))?;
-    let is_type = object.is_instance_of::<PyType>();
-    let lacks_protocols = interface.is_none()
-        && !object.hasattr(interned!(py, "__array__")).map_err(|error| wrap_error(error.into()))?;
-    if is_type || lacks_protocols {
+    let attribute = |name| object.getattr_opt(name).map_err(|error| wrap_error(error.into()));
+    let tensor = if object.is_instance_of::<PyType>() {
         return Err(not_a_tensor(object));
-    }
-    if let Some(interface) = &interface
-        && let Ok(mask) = interface.call_method1("get", ("mask",))
-        && !mask.is_none()
-    {
-        return Err(fail(
-            ErrorKind::NotATensor,
-            "the array interface of the source has a mask, which no target supports",
-            "pass the data and the mask separately",
-        ));
-    }
-    if interface.is_none() {
+    } else if let Some(interface) = attribute(interned!(py, "__array_interface__"))? {
+        array_interface::read(object, &interface).map_err(wrap_error)?
+    } else if attribute(interned!(py, "__array_struct__"))?.is_some() {
+        numpy::read_array(&numpy::as_array(object).map_err(wrap_error)?)?
+    } else if attribute(interned!(py, "__array__"))?.is_some() {
         return array_method::read(object);
-    }
-    let array = numpy::as_array(object).map_err(wrap_error)?;
-    Ok(Source::in_place(object.clone(), "array", numpy::read_array(&array)?))
+    } else {
+        return Err(not_a_tensor(object));
+    };
+    Ok(Source::in_place(object.clone(), "array", tensor))
 }

@@ -411,7 +411,9 @@ pub(crate) fn has_tensor_protocol(object: &Bound<'_, PyAny>) -> Result<bool> {
     if objects::has_buffer(object) {
         return Ok(true);
     }
-    for name in ["__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__"] {
+    for name in
+        ["__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array_struct__", "__array__"]
+    {
         let has = object.hasattr(name).map_err(|error| {
             let about = format!("the attribute {name} of {} cannot be read", type_name(object));
             let hint = "leave the object out of the tree, or fix its __getattr__";
