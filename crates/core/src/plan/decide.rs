@@ -115,13 +115,16 @@ fn reasons_to_copy(
     device: Device,
 ) -> Reasons {
     let mut reasons = Reasons::new();
-    let moved = !source.device.is_same_memory_as(device);
+    let from = source.values_device();
+    let moved = !from.is_same_memory_as(device);
     if moved {
-        let requested = target.supports_device(source.device);
-        reasons.push(Reason::Moved { from: source.device, to: device, requested });
+        let requested = target.supports_device(from);
+        reasons.push(Reason::Moved { from, to: device, requested });
     }
     if let Some(pending) = source.pending {
-        reasons.push(Reason::Pending(pending));
+        // The values are moved on after a download.
+        let position = if pending == Pending::Download { 0 } else { reasons.len() };
+        reasons.insert(position, Reason::Pending(pending));
     }
     if dtype != source.dtype {
         reasons.push(Reason::Cast { from: source.dtype, to: dtype });

@@ -38,6 +38,13 @@ pub struct SourceDescription<'a> {
     pub drop_lock: bool,
 }
 
+impl SourceDescription<'_> {
+    /// The device on which the values can be read: the host, if their own framework must download them.
+    pub(super) fn values_device(&self) -> Device {
+        if self.pending == Some(Pending::Download) { Device::CPU } else { self.device }
+    }
+}
+
 /// A unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {

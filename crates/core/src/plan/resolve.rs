@@ -98,7 +98,7 @@ fn no_such_cpu(target: &TargetCapabilities, device: Device) -> Error {
 
 /// Checks that the source can be read at all and has few enough dimensions.
 pub(super) fn check_source(source: &SourceDescription<'_>, target: &TargetCapabilities) -> Result<()> {
-    if !source.device.is_host() && !source.device.is_cuda() {
+    if !source.values_device().is_host() && !source.device.is_cuda() {
         return Err(Error::new(
             ErrorKind::UnsupportedDevice,
             format!("the source is on {}, and only host and CUDA memory is supported", source.device),

@@ -30,6 +30,7 @@ impl Reason {
             Reason::Pending(Pending::Unpack) => "unpack",
             Reason::Pending(Pending::Gather) => "gather",
             Reason::Pending(Pending::Convert) => "convert",
+            Reason::Pending(Pending::Download) => "download",
             Reason::Pending(Pending::Chunks) => "gather",
             Reason::Pending(Pending::Bits | Pending::Validity) => "unpack",
             Reason::Pending(Pending::Nulls) => "fill",
@@ -87,6 +88,9 @@ impl Reason {
             }
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
             Reason::Pending(Pending::Convert) => "converted by its own library".into(),
+            Reason::Pending(Pending::Download) => {
+                format!("the source is on {}, and is downloaded by its own framework", source.device).into()
+            }
             Reason::Pending(Pending::Chunks) => "the column has several chunks".into(),
             Reason::Pending(Pending::Bits) => "Arrow stores booleans as bits".into(),
             Reason::Pending(Pending::Validity) => "Arrow stores validity as bits".into(),

@@ -88,6 +88,7 @@ pub(crate) fn materialise(
     match recognised.tensor() {
         Some(tensor) => tensor.framework().framework().materialise(tensor, pending),
         _ if let Ok(column) = object.cast::<ArrowColumn>() => column.get().gather(object.py(), dtype),
+        _ if pending == Pending::Download => reader::download(object),
         _ if recognised.kind() == Recognised::Image => image::decode(object),
         _ if pending == Pending::Convert => array_method::convert(object),
         _ => Err(not_a_tensor(object)),

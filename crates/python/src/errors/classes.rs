@@ -58,7 +58,7 @@ const CLASSES: [ErrorClass; 14] = [
     ErrorClass {
         kinds: &[ErrorKind::InvalidTensor],
         name: "InvalidTensorError",
-        doc: "Memory from another library violates the contract of its protocol. Also a BufferError.",
+        doc: "Another library does not export the tensor, or violates the contract of its protocol. Also a BufferError.",
     },
     ErrorClass {
         kinds: &[ErrorKind::InvalidArgument],

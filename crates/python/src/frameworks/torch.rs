@@ -29,6 +29,7 @@ use crate::interpreter::objects;
 use crate::interpreter::once::interned;
 use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::{AttachingOwner, Owner};
+use crate::protocols::reader;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use std::sync::{Mutex, PoisonError};
@@ -69,9 +70,12 @@ impl Framework for Torch {
             pending = state.bits.pending(&state.slots, object, tensor.dtype())?;
         }
         let device = tensor.device();
-        let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
         let mutability =
             if requires_grad { SourceMutability::Differentiable } else { SourceMutability::Mutable };
+        if !device.is_host() && !device.is_cuda() {
+            return Ok(reader::downloadable(object, "torch", &tensor)?.with_mutability(mutability));
+        }
+        let streams = if device.is_cuda() { Some(Box::new(streams(object.py(), device)?)) } else { None };
         Ok(Source {
             object: object.clone(),
             framework: "torch",
@@ -91,7 +95,7 @@ impl Framework for Torch {
         })
     }
 
-    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, _pending: Pending) -> Result<Tensor<Owner>> {
+    fn materialise(&self, tensor: RecognisedTensor<'_, '_>, pending: Pending) -> Result<Tensor<Owner>> {
         let object = tensor.object();
         let py = object.py();
         let resolved = call::method(object, interned!(py, "detach"))?;
@@ -101,6 +105,9 @@ impl Framework for Torch {
         // A subclass may return any object from these methods.
         if !objects::has_type(&resolved, state.tensor_type.bind(py)) {
             return Err(crate::errors::not_a_tensor(&resolved));
+        }
+        if pending == Pending::Download {
+            return reader::download(&resolved);
         }
         // SAFETY: `borrow` requires an instance of `torch.Tensor`: the line above has compared the type. `check_storage` comes before
         // the first use of the result.

@@ -65,6 +65,22 @@ pub(crate) fn clear_exception(_py: Python<'_>) {
     unsafe { ffi::PyErr_Clear() }
 }
 
+/// Runs work that may call Python, with the pending exception of the calling thread put aside. Python destroys objects while an
+/// exception is pending, and a function that it calls meanwhile fails with a SystemError.
+pub(crate) fn without_pending_exception(_py: Python<'_>, work: impl FnOnce()) {
+    let (mut kind, mut value, mut traceback) = Default::default();
+    // SAFETY: the functions require an attached thread, which the token proves, and writable pointers, which are those of locals.
+    // `PyErr_Restore` takes the references that `PyErr_Fetch` has returned.
+    unsafe {
+        if ffi::PyErr_Occurred().is_null() {
+            return work();
+        }
+        ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback);
+        work();
+        ffi::PyErr_Restore(kind, value, traceback);
+    }
+}
+
 /// A list of objects. PyO3's own constructor panics if memory runs out.
 pub(crate) fn list<'py>(py: Python<'py>, items: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyList>> {
     // SAFETY: `PyList_New` returns a new list, or null with an exception set. `PyList_SetItem` requires a list that no other

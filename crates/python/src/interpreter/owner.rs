@@ -164,7 +164,8 @@ impl<T: NeedsGil> Drop for GilBound<T> {
         if let Some(guard) = AttachedGuard::get()
             && T::may_drop_now()
         {
-            return take(&mut self.0).drop_attached(guard.python());
+            let py = guard.python();
+            return objects::without_pending_exception(py, || take(&mut self.0).drop_attached(py));
         }
         if let Some(guard) = InterpreterGuard::get() {
             take(&mut self.0).defer(&guard);

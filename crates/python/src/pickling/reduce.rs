@@ -45,7 +45,7 @@ pub(crate) fn _reduce<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAn
     let state = FrameworkState::of(object, builtin, requires_grad)?;
     let (tensor, mutability) = match source.memory {
         SourceMemory::InPlace(tensor) => (tensor, source.mutability),
-        SourceMemory::Pending { pending: Pending::Gather | Pending::Convert, .. } => {
+        SourceMemory::Pending { pending: Pending::Gather | Pending::Convert | Pending::Download, .. } => {
             return own_reduction(object, builtin);
         }
         SourceMemory::Pending { .. } if payload_plans::are_collected() => {

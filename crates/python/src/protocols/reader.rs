@@ -3,7 +3,7 @@
 //! The protocols are tried in this order: the DLPack C exchange API, `__dlpack__`, the buffer protocol,
 //! `__cuda_array_interface__`, `__array_interface__`, `__array_struct__` (through NumPy) and `__array__` (`array_method`).
 
-use crate::conversion::source::{Source, restore_read_only_flag};
+use crate::conversion::source::{Source, SourceMemory, restore_read_only_flag};
 use crate::conversion::streams::Streams;
 use crate::errors::{Failure, Result, fail, not_a_tensor, type_name, wrap_exception};
 use crate::frameworks::dlpack_exchange::Exchange;
@@ -11,14 +11,17 @@ use crate::frameworks::numpy;
 use crate::interpreter::objects;
 use crate::interpreter::once::interned;
 use crate::interpreter::owned_tensor;
+use crate::interpreter::owner::Owner;
 use crate::protocols::array_interface;
 use crate::protocols::array_method;
 use crate::protocols::buffer;
-use pyo3::exceptions::PyTypeError;
+use crate::protocols::capsule;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyType};
-use tensorferry_core::ErrorKind;
+use pyo3::types::{IntoPyDict, PyDict, PyType};
 use tensorferry_core::device::{Device, DeviceKind};
+use tensorferry_core::plan::Pending;
+use tensorferry_core::{ErrorKind, Layout, Tensor};
 use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// Whether the type implements DLPack. Instances may still do so by themselves.
@@ -40,6 +43,10 @@ pub(crate) fn ranks_above_arrow(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 /// Reads an object through the first protocol that it implements.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     if let Some((exchange, exported)) = Exchange::export_by_own_table(object) {
+        let exported = exported.map_err(|failure| match failure {
+            Failure::Python(error) => dlpack_error(object, None, *error),
+            other => other,
+        });
         let tensor = restore_read_only_flag(owned_tensor::managed(exported?));
         let device = tensor.device();
         let source = Source::in_place(object.clone(), "dlpack", tensor);
@@ -49,16 +56,8 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         let stream = exchange.stream(object.py(), Device::cuda(device.index))?;
         return Ok(source.with_streams(Streams::on(stream)));
     }
-    let dlpack = object.hasattr(interned!(object.py(), "__dlpack__")).map_err(|error| {
-        let about = format!("the __dlpack__ of {} failed", type_name(object));
-        wrap_exception(
-            object.py(),
-            error,
-            ErrorKind::FrameworkFailed,
-            &about,
-            "convert it to a dense tensor first",
-        )
-    })?;
+    let dlpack = object.hasattr(interned!(object.py(), "__dlpack__"));
+    let dlpack = dlpack.map_err(|error| dlpack_error(object, None, error))?;
     if dlpack && !object.is_instance_of::<PyType>() {
         return from_dlpack(object);
     }
@@ -70,56 +69,120 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
 
 fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
-    let about = format!("the __dlpack__ of {} failed", type_name(object));
-    let wrap_error = |error: PyErr| {
-        let hint = array_method::table_hint(object).unwrap_or("convert it to a dense tensor first");
-        wrap_exception(py, error, ErrorKind::FrameworkFailed, &about, hint)
-    };
-    let device = object.call_method0(interned!(py, "__dlpack_device__")).map_err(wrap_error)?;
-    let number =
-        |index: usize| -> PyResult<i32> { device.get_item(index)?.call_method0("__int__")?.extract() };
-    let keywords = [("max_version", (1, 3))].into_py_dict(py)?;
+    let device = device_of(object)?;
+    let keywords = [("max_version", DLPACK_VERSION)].into_py_dict(py)?;
     // The sync stream waits until the values are ready; consumers wait for the sync stream.
-    let streams = match number(0).ok().map(|code| DeviceKind::from_code(code).ok_or(code)) {
-        Some(Ok(kind @ (DeviceKind::Cuda | DeviceKind::CudaManaged))) => {
-            let device = Device { kind, index: number(1).unwrap_or(0) };
+    let streams = match device {
+        Some(device) if device.is_cuda() => {
             let sync_stream = Gpu::get(device.index)?.sync_stream()?;
             keywords.set_item("stream", sync_stream.handle())?;
             Some(Streams::new(SyncPoint::Stream(sync_stream), SyncPoint::AllStreams))
         }
-        Some(Ok(DeviceKind::Cpu | DeviceKind::CudaHost)) | None => None,
-        Some(other) => {
-            let name = other.map_or("unknown", DeviceKind::name);
-            return Err(fail(
-                ErrorKind::UnsupportedDevice,
-                format!(
-                    "the source is on a device of kind {name}; only host memory and CUDA GPUs are supported"
-                ),
-                "move it to the CPU with its own framework first",
-            ));
-        }
+        _ => None,
     };
-    let capsule = match object.call_method("__dlpack__", (), Some(&keywords)) {
-        // A producer older than DLPack 1.0 rejects the keyword `max_version`; other errors are reported.
-        Err(error)
-            if error.is_instance_of::<PyTypeError>(py)
-                && error.value(py).to_string().contains("argument") =>
-        {
-            keywords.del_item("max_version")?;
-            object.call_method("__dlpack__", (), Some(&keywords))
-        }
-        result => result,
-    };
-    let tensor = restore_read_only_flag(owned_tensor::managed(crate::protocols::capsule::take(
-        &capsule.map_err(wrap_error)?,
-    )?));
-    let on_gpu = tensor.device().is_cuda();
+    let capsule = export(object, keywords).map_err(|error| dlpack_error(object, device, error))?;
+    let tensor = restore_read_only_flag(owned_tensor::managed(capsule::take(&capsule)?));
+    let device = tensor.device();
+    if !device.is_host() && !device.is_cuda() {
+        return Ok(downloadable(object, "dlpack", &tensor)?);
+    }
     let source = Source::in_place(object.clone(), "dlpack", tensor);
-    Ok(match streams {
-        Some(streams) if on_gpu => source.with_streams(streams),
-        None if on_gpu => source.with_streams(Streams::unnamed()),
-        _ => source,
-    })
+    Ok(if device.is_cuda() { source.with_streams(streams.unwrap_or_else(Streams::unnamed)) } else { source })
+}
+
+const MOVE_TO_CPU: &str = "move it to the CPU with its own framework first";
+
+/// The newest version of DLPack that is read.
+const DLPACK_VERSION: (i32, i32) = (1, 3);
+
+/// The device that the object states; `None` if it states none.
+fn device_of(object: &Bound<'_, PyAny>) -> Result<Option<Device>> {
+    let py = object.py();
+    let stated = object.call_method0(interned!(py, "__dlpack_device__"));
+    let stated = stated.map_err(|error| dlpack_error(object, None, error))?;
+    let number =
+        |index: usize| -> PyResult<i32> { stated.get_item(index)?.call_method0("__int__")?.extract() };
+    let Ok(code) = number(0) else { return Ok(None) };
+    let kind = DeviceKind::from_code(code).ok_or_else(|| {
+        let fact = format!("{} is on a device of unknown kind {code}", type_name(object));
+        fail(ErrorKind::UnsupportedDevice, fact, MOVE_TO_CPU)
+    })?;
+    Ok(Some(Device { kind, index: number(1).unwrap_or(0) }))
+}
+
+/// Calls `__dlpack__`. A producer older than DLPack 1.0 rejects the keyword `max_version`, and is called again without it.
+fn export<'py>(object: &Bound<'py, PyAny>, keywords: Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let name = interned!(py, "__dlpack__");
+    let rejection = match object.call_method(name, (), Some(&keywords)) {
+        Err(error) if rejects_keyword(py, &error, "max_version") => error,
+        result => return result,
+    };
+    keywords.del_item("max_version")?;
+    object.call_method(name, (), Some(&keywords)).inspect_err(|error| error.set_cause(py, Some(rejection)))
+}
+
+/// Whether a function of the object rejected a keyword, as far as the exception tells. A call that does not match the signature has
+/// no frame of the function; a function that passes its keywords on has one, and the text names the keyword.
+fn rejects_keyword(py: Python<'_>, error: &PyErr, keyword: &str) -> bool {
+    let names_keyword = || {
+        let text = error.value(py).to_string();
+        text.contains("unexpected keyword argument") && text.contains(keyword)
+    };
+    error.is_instance_of::<PyTypeError>(py) && (error.traceback(py).is_none() || names_keyword())
+}
+
+/// The error of a producer. Its `BufferError`, which says that the tensor cannot be exported, stays one.
+fn dlpack_error(object: &Bound<'_, PyAny>, device: Option<Device>, error: PyErr) -> Failure {
+    let py = object.py();
+    let kind = match error.is_instance_of::<PyBufferError>(py) {
+        true => ErrorKind::InvalidTensor,
+        false => ErrorKind::FrameworkFailed,
+    };
+    let (place, hint) = match device.filter(|device| !device.is_host()) {
+        Some(device) => (format!(" on {device}"), MOVE_TO_CPU),
+        None => (String::new(), "convert it to a dense tensor first"),
+    };
+    let about = format!("the __dlpack__ of {}{place} failed", type_name(object));
+    wrap_exception(py, error, kind, &about, array_method::table_hint(object).unwrap_or(hint))
+}
+
+/// The source of a tensor on a device whose memory only its own framework reads.
+pub(crate) fn downloadable<'py, O>(
+    object: &Bound<'py, PyAny>,
+    framework: &'static str,
+    tensor: &Tensor<O>,
+) -> tensorferry_core::Result<Source<'py>> {
+    let (dtype, device) = (tensor.dtype(), tensor.device());
+    let layout = Layout::dense(dtype.size(), tensor.layout().shape())?;
+    let memory = SourceMemory::Pending { pending: Pending::Download, device, dtype, layout, reads: None };
+    Ok(Source::pending(object.clone(), framework, memory))
+}
+
+/// The values of such a tensor, which its framework copies to the host.
+pub(crate) fn download(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
+    let py = object.py();
+    let device = device_of(object)?;
+    let keywords = [("max_version", DLPACK_VERSION), ("dl_device", (DeviceKind::Cpu as i32, 0))];
+    let keywords = keywords.into_py_dict(py)?;
+    keywords.set_item("copy", py.None())?;
+    let capsule = object.call_method(interned!(py, "__dlpack__"), (), Some(&keywords));
+    let capsule = capsule.map_err(|error| dlpack_error(object, device, error))?;
+    let mut tensor = owned_tensor::managed(capsule::take(&capsule)?);
+    if !tensor.device().is_host() {
+        return Err(fail(
+            ErrorKind::UnsupportedDevice,
+            format!(
+                "asked for host memory, the __dlpack__ of {} returned memory on {}",
+                type_name(object),
+                tensor.device()
+            ),
+            MOVE_TO_CPU,
+        ));
+    }
+    // A device may use host memory, so that the result may still be that of the source.
+    tensor.set_read_only();
+    Ok(tensor)
 }
 
 fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
