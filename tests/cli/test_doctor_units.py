@@ -176,7 +176,7 @@ def test_the_state_of_the_highest_precedence_counts():
 def test_fast_paths_are_listed_with_the_reason():
     found = host(Framework("torch", "works", "2.9", 1.0, (Device("cpu"),)))
     found.fast_paths = [
-        path("active", name="torch.allocator"),
+        path("active", name="torch.storage"),
         path("failed", "it is true " + "and true " * 12),
         path("unused", name="torch.raw_stream"),
         path("disabled", "disabled by TENSORFERRY_DISABLE", "torch.pytree"),
@@ -184,7 +184,7 @@ def test_fast_paths_are_listed_with_the_reason():
         path("unused", name="cupy.contiguous"),
     ]
     shown = "\n".join(lines(found, Terminal()))
-    assert "\n  torch.allocator    active\n" in shown
+    assert "\n  torch.storage      active\n" in shown
     assert "\n  torch.lazy_bits    FAILED: it is true and true" in shown
     assert "\n  torch.raw_stream   not used here\n" in shown
     assert "\n  torch.pytree       off: disabled by TENSORFERRY_DISABLE\n" in shown

@@ -44,7 +44,7 @@ def private_names_missing(names: str) -> None:
 
     class Hidden:
         def __getattr__(self, name: str) -> Any:
-            if name in ("TensorBase", "StorageBase", "_len_torch_function_stack"):
+            if name == "TensorBase":
                 raise AttributeError(f"no {name}")
             return getattr(real, name)
 

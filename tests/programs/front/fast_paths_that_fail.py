@@ -26,15 +26,6 @@ import torch.utils._pytree  # noqa: E402
 undo: list[Callable[[], None]] = []
 
 
-def function_mode() -> None:
-    """A mode that is never entered."""
-
-    class Nothing:
-        __enter__ = __exit__ = lambda *_: None
-
-    torch.overrides.TorchFunctionMode = Nothing
-
-
 def lazy_bits() -> None:
     """A conjugate without its bit."""
     conj = torch.Tensor.conj
@@ -61,7 +52,7 @@ def exchange_api() -> None:
     undo.append(lambda: delattr(torch.Tensor, "stride"))
 
 
-def allocator() -> None:
+def storage() -> None:
     """A tensor of an array that has other memory."""
     from_numpy = torch.from_numpy
     torch.from_numpy = lambda array: torch.ones(array.shape)
@@ -125,12 +116,11 @@ def without_constructor() -> None:
 
 
 BREAKS: dict[str, Callable[[], None]] = {
-    "torch.function_mode": function_mode,
     "torch.lazy_bits": lazy_bits,
     "torch.requires_grad": requires_grad,
     "torch.tensor_base": tensor_base,
     "torch.exchange_api": exchange_api,
-    "torch.allocator": allocator,
+    "torch.storage": storage,
     "torch.pytree": pytree,
     "numpy.array_struct": array_struct,
     "jax.enable_x64": enable_x64,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from support import refusals
 from support.refusals import refused, refused_everywhere
@@ -131,8 +132,37 @@ def distributed() -> None:
         dist.destroy_process_group()
 
 
+RESIZED: dict[str, Callable[[], torch.Tensor]] = {
+    "plain": lambda: torch.arange(12.0),
+    "offset": lambda: torch.arange(16.0)[4:],
+    "transposed": lambda: torch.arange(12.0).reshape(3, 4).t(),
+    "expanded": lambda: torch.arange(12.0).expand(3, 12),
+    "parameter": lambda: torch.nn.Parameter(torch.arange(12.0)),
+    "conjugate": lambda: torch.ones(6, dtype=torch.complex64).conj(),
+    "int8": lambda: torch.arange(48, dtype=torch.int8),
+    "subclass": lambda: torch.arange(12.0).as_subclass(type("Sub", (torch.Tensor,), {})),
+}
+
+
+def resized(name: str) -> None:
+    """A tensor whose storage was freed, as FSDP does, or made smaller: shape and strides stay."""
+    for size in (0, 4, 44):
+        tensor = RESIZED[name]()
+        tensor.untyped_storage().resize_(size)
+        error = refused_everywhere(ferry.NotATensorError, TypeError, tensor)
+        required = 64 if name == "offset" else 48
+        assert f"has {size} bytes, and its elements need {required}" in str(error), error
+        values = np.zeros(tensor.shape, str(tensor.dtype).removeprefix("torch."))
+        fill = partial(ferry.to, values, "torch", out=tensor)
+        refused(ferry.FerryError, ValueError, fill)
+        empty = torch.ones(3, 4)[:0]
+        empty.untyped_storage().resize_(size)
+        assert ferry.to(empty, "numpy").shape == (0, 4)
+
+
 STORIES: dict[str, Callable[[], None]] = {
     **{f"functorch {name}": partial(functorch, name) for name in FUNCTORCH},
+    **{f"resized {name}": partial(resized, name) for name in RESIZED},
     "jagged": jagged,
     "fake": fake,
     "real inside fake mode": real_inside_fake_mode,

@@ -4,14 +4,13 @@
 //! kept by the tensor would dangle. Conjugate and negative bits are lazy flags and not part of the memory; PyTorch resolves
 //! them in a copy.
 
-mod allocator;
 mod autograd;
 mod bits;
-mod cpp_tensor;
-mod modes;
+mod cpp_object;
 mod sample;
 mod slots;
 mod state;
+mod storage;
 mod stream;
 
 pub(crate) use self::state::is_aligned_by_construction;
@@ -65,7 +64,7 @@ impl Framework for Torch {
             let access = if is_saved { Access::ReadOnly } else { Access::ReadWrite };
             tensor = borrow(state, object, access).map_err(|failure| explain(object, failure))?;
             restore_promised_flag(&mut tensor);
-            check_storage(state, &tensor, form, object.py())?;
+            check_storage(state, object, &tensor)?;
             check_byte_dtype(state, object, tensor.dtype())?;
             pending = state.bits.pending(&state.slots, object, tensor.dtype())?;
         }
@@ -112,7 +111,7 @@ impl Framework for Torch {
         // SAFETY: `borrow` requires an instance of `torch.Tensor`: the line above has compared the type. `check_storage` comes before
         // the first use of the result.
         let tensor = unsafe { borrow(state, &resolved, Access::ReadWrite) }?;
-        check_storage(state, &tensor, Form::Subclass, py)?;
+        check_storage(state, object, &tensor)?;
         Ok(tensor)
     }
 
@@ -235,32 +234,52 @@ fn read_only<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     Ok(Source::in_place(object.clone(), "torch", owned_tensor::managed(tensor)))
 }
 
-/// Checks that the owner is a storage which contains the tensor's memory. A subclass or an active mode can override
-/// `untyped_storage` through `__torch_function__`.
+/// Checks that the owner is a storage which contains the tensor's memory. `x.untyped_storage().resize_(0)` leaves shape and strides;
+/// a subclass or an active mode can override `untyped_storage` through `__torch_function__`.
 #[inline(always)]
-fn check_storage(state: &State, tensor: &Tensor<Owner>, form: Form, py: Python<'_>) -> Result<()> {
+fn check_storage(state: &State, object: &Bound<'_, PyAny>, tensor: &Tensor<Owner>) -> Result<()> {
     let Owner::Object(storage) = tensor.owner() else { return Ok(()) };
-    let storage = storage.get().bind(py);
-    let is_storage = storage.get_type_ptr() == state.storage_type.bind(py).as_type_ptr();
-    // Without a subclass and without a mode, nothing can override the method.
-    if is_storage && form == Form::Plain && state.modes.are_inactive(py) {
+    let storage = storage.get().bind(object.py());
+    if tensor.layout().is_empty() {
         return Ok(());
     }
-    let contains_memory = is_storage && {
-        let start: i128 = storage.call_method0("data_ptr")?.extract()?;
-        let length: i128 = storage.call_method0("nbytes")?.extract()?;
+    if storage.get_type_ptr() == state.storage_type.bind(object.py()).as_type_ptr() {
+        // SAFETY: `range` requires a `torch.UntypedStorage`: the line above has compared the type.
+        let (start, length) = unsafe { state.storages.range(storage) }?;
         let (low, high) = tensor.layout().extent();
-        let data = tensor.data() as i128;
-        start <= data + i128::from(low) && data + i128::from(high) <= start + length
-    };
-    if contains_memory || tensor.layout().is_empty() {
-        return Ok(());
+        let (start, data) = (start as i128, tensor.data() as i128);
+        if start <= data + i128::from(low) && data + i128::from(high) <= start + length as i128 {
+            return Ok(());
+        }
     }
-    Err(fail(
-        ErrorKind::NotATensor,
-        "the storage of the torch tensor does not contain its memory",
-        "pass x.as_subclass(torch.Tensor), outside any __torch_function__ mode",
-    ))
+    Err(too_small_storage(object).unwrap_or_else(|| {
+        fail(
+            ErrorKind::NotATensor,
+            "the storage of the torch tensor does not contain its memory",
+            "pass x.as_subclass(torch.Tensor), outside any __torch_function__ mode",
+        )
+    }))
+}
+
+/// The error for a tensor whose elements end behind its storage, which `resize_` can make smaller.
+#[cold]
+fn too_small_storage(object: &Bound<'_, PyAny>) -> Option<Failure> {
+    let number = |value: PyResult<Bound<'_, PyAny>>| value.ok()?.extract::<i128>().ok();
+    let shape: Vec<i128> = object.getattr("shape").ok()?.extract().ok()?;
+    let strides: Vec<i128> = object.call_method0("stride").ok()?.extract().ok()?;
+    let steps: i128 = shape.iter().zip(strides).map(|(length, stride)| (length - 1) * stride).sum();
+    let last = number(object.call_method0("storage_offset"))? + steps;
+    let required = (last + 1) * number(object.getattr("itemsize"))?;
+    let length = number(object.call_method0("untyped_storage").ok()?.call_method0("nbytes"))?;
+    let is_empty = shape.contains(&0);
+    (!is_empty && required > length).then(|| {
+        fail(
+            ErrorKind::NotATensor,
+            format!("the storage of the torch tensor has {length} bytes, and its elements need {required}"),
+            "restore the memory first; FSDP frees parameters outside of forward and backward, \
+             and FSDP.summon_full_params(module) gathers them",
+        )
+    })
 }
 
 /// Rejects `torch.int3` and similar dtypes, which PyTorch exports as int8.
@@ -322,6 +341,8 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
         )
     } else if let Some(name) = torch_only_dtype(object) {
         return no_counterpart(&name);
+    } else if let Some(failure) = too_small_storage(object) {
+        return failure;
     } else if state(object.py()).is_ok_and(|state| !state.exports_float8) && is_float8(object) {
         return fail(
             ErrorKind::UnsupportedDType,
@@ -334,11 +355,9 @@ fn explain(object: &Bound<'_, PyAny>, failure: Failure) -> Failure {
     fail(ErrorKind::NotATensor, fact, hint)
 }
 
-/// Whether the tensor is a wrapper of `torch.func`. Only its `repr` reveals that.
+/// Whether the tensor is a wrapper of `torch.func`. Its `repr` would read its values.
 fn is_functorch(object: &Bound<'_, PyAny>) -> bool {
-    const WRAPPERS: [&str; 3] = ["GradTrackingTensor(", "BatchedTensor(", "FunctionalTensor("];
-    object.repr().is_ok_and(|text| {
-        let text = text.to_string_lossy();
-        WRAPPERS.iter().any(|wrapper| text.starts_with(wrapper))
-    })
+    let module = object.py().import("torch._C._functorch");
+    let found = module.and_then(|module| module.call_method1("is_functorch_wrapped_tensor", (object,)));
+    found.and_then(|found| found.is_truthy()).unwrap_or(false)
 }

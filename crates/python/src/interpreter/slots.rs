@@ -31,58 +31,6 @@ unsafe impl Send for Attribute {}
 // `get`.
 unsafe impl Sync for Attribute {}
 
-/// A function of a module without arguments that returns a number.
-pub(crate) struct Function {
-    object: Py<PyAny>,
-    /// The C function behind it, and the object that it belongs to.
-    direct: Option<(ffi::PyCFunction, *mut ffi::PyObject)>,
-    zero: Py<PyAny>,
-}
-
-// SAFETY: moving the struct moves addresses. Only `is_zero` uses the pointer: it passes it to the function that it came with, on
-// a thread that has the GIL, since `is_zero` takes the token.
-unsafe impl Send for Function {}
-// SAFETY: `is_zero` reads the fields, and nothing writes them. CPython calls functions from every thread that has the GIL, and so
-// does `is_zero`.
-unsafe impl Sync for Function {}
-
-impl Function {
-    /// The function of this name.
-    pub(crate) fn of(module: &Bound<'_, PyAny>, name: &str) -> Option<Self> {
-        let object = module.getattr(name).ok()?;
-        // SAFETY: `PyCFunction_Check` accepts any live object, and the other calls require that it is true: `builtin` guards them.
-        // The object that a function belongs to lives as long as the function, which `Self::object` holds.
-        let direct = unsafe {
-            let builtin = ffi::PyCFunction_Check(object.as_ptr()) != 0;
-            let simple = builtin && ffi::PyCFunction_GetFlags(object.as_ptr()) == ffi::METH_NOARGS;
-            let function = if simple { ffi::PyCFunction_GetFunction(object.as_ptr()) } else { None };
-            function.map(|function| (function, ffi::PyCFunction_GetSelf(object.as_ptr())))
-        };
-        let zero = 0i32.into_pyobject(module.py()).ok()?.into_any().unbind();
-        Some(Self { object: object.unbind(), direct, zero })
-    }
-
-    /// Whether the function returns zero. An error counts as false.
-    pub(crate) fn is_zero(&self, py: Python<'_>) -> bool {
-        let returned = match self.direct {
-            // SAFETY: a `METH_NOARGS` function, as `of` checked, requires its own object and null. `self.object` keeps that object
-            // alive. The result is a new reference, or null with an exception set.
-            Some((function, owner)) => unsafe {
-                Bound::from_owned_ptr_or_err(py, function(owner, ptr::null_mut()))
-            },
-            None => self.object.bind(py).call0(),
-        };
-        // Python has one object for zero, so the identity is usually enough.
-        match returned.and_then(|number| Ok(number.is(&self.zero) || !number.is_truthy()?)) {
-            Ok(is_zero) => is_zero,
-            Err(error) => {
-                crate::errors::discard_exception(py, error);
-                false
-            }
-        }
-    }
-}
-
 /// The address of a symbol in a library that the process has loaded, or null.
 pub(crate) fn symbol(library: &CStr, name: &CStr) -> *mut std::ffi::c_void {
     // SAFETY: `dlopen` and `dlsym` require C strings, which `CStr` guarantees, and a handle, which is checked for null. With
@@ -90,31 +38,6 @@ pub(crate) fn symbol(library: &CStr, name: &CStr) -> *mut std::ffi::c_void {
     unsafe {
         let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) }
-    }
-}
-
-/// A C++ function of a loaded library without arguments that returns a bool.
-#[derive(Clone, Copy)]
-pub(crate) struct BoolFunction(unsafe extern "C" fn() -> bool);
-
-impl BoolFunction {
-    /// The function with a mangled name, which encodes its argument types, in a library that the process has loaded.
-    ///
-    /// # Safety
-    /// The name is that of a function without arguments that returns a bool and may be called at any time.
-    pub(crate) unsafe fn of(library: &CStr, name: &CStr) -> Option<Self> {
-        // SAFETY: an `Option` of a function pointer has the size of a pointer, and null is `None`. The contract of `of` says that
-        // every other address is a function of this type.
-        let function: Option<unsafe extern "C" fn() -> bool> =
-            unsafe { std::mem::transmute(symbol(library, name)) };
-        function.map(Self)
-    }
-
-    /// Calls the function.
-    #[inline(always)]
-    pub(crate) fn call(self) -> bool {
-        // SAFETY: the contract of `of` says that the function takes no arguments and may be called at any time.
-        unsafe { (self.0)() }
     }
 }
 

@@ -3,7 +3,7 @@
 //! `t.requires_grad` looks for `__torch_function__`, and replaces PyTorch's handler of warnings meanwhile. The fast path
 //! `torch.requires_grad` calls the C++ function instead, which reads two words.
 
-use super::cpp_tensor::CppTensor;
+use super::cpp_object::CppObject;
 use super::sample::sample;
 use super::slots::Slots;
 use crate::errors::Result;
@@ -17,7 +17,7 @@ pub(super) struct Autograd(Option<CppFlag>);
 
 /// `bool c10::TensorImpl::requires_grad() const`, and where its object is.
 struct CppFlag {
-    tensor: CppTensor,
+    tensor: CppObject,
     function: unsafe extern "C" fn(*const c_void) -> bool,
 }
 
@@ -58,7 +58,7 @@ impl CppFlag {
         let result = leaf.call_method0("clone")?;
         let detached = result.call_method0("detach")?;
         let samples = [&ordinary, &leaf, &result, &detached];
-        let flag = Self { tensor: CppTensor::of(torch, &samples)?, function };
+        let flag = Self { tensor: CppObject::of(&samples)?, function };
         for sample in samples {
             // SAFETY: `read` requires a torch tensor, which each sample is.
             let (found, expected) = (unsafe { flag.read(sample) }, sample.getattr("requires_grad")?);

@@ -5,7 +5,7 @@
 //!
 //! The functions must return the correct bits of samples. If the probe fails, the Python methods are called.
 
-use super::cpp_tensor::CppTensor;
+use super::cpp_object::CppObject;
 use super::slots::Slots;
 use crate::errors::Result;
 use crate::fast_paths::{self, FastPath, Probed, Unusable, check};
@@ -25,7 +25,7 @@ type TensorPredicate = unsafe extern "C" fn(*const c_void) -> bool;
 /// The functions that read the bits, and where their argument is.
 #[derive(Clone, Copy)]
 struct CppBits {
-    tensor: CppTensor,
+    tensor: CppObject,
     is_neg: TensorPredicate,
     is_conj: TensorPredicate,
 }
@@ -98,7 +98,7 @@ impl CppBits {
         let conjugate = super::sample::sample(torch, "complex64")?.call_method0("conj")?;
         let negated = conjugate.getattr("imag")?;
         let tensors = [&unflagged, &negated, &conjugate];
-        let inside = Self { tensor: CppTensor::of(torch, &tensors)?, is_neg, is_conj };
+        let inside = Self { tensor: CppObject::of(&tensors)?, is_neg, is_conj };
         // SAFETY: `call` requires a torch tensor, which each of the three is.
         let (negative, conjugated) = unsafe {
             (

@@ -1,11 +1,10 @@
 //! What is looked up in PyTorch once: functions, types, fast paths and capabilities.
 
-use super::allocator::Allocator;
 use super::autograd::Autograd;
 use super::bits::Bits;
-use super::modes::Modes;
 use super::sample::sample;
 use super::slots::Slots;
+use super::storage::Storages;
 use crate::conversion::object_kinds::Builtin;
 use crate::errors::{Result, discard_exception};
 use crate::fast_paths::samples::{self, ExpectedTensor};
@@ -61,8 +60,7 @@ pub(super) struct State {
     pub(super) tensor_type: Py<PyType>,
     /// `torch.UntypedStorage`.
     pub(super) storage_type: Py<PyType>,
-    pub(super) allocator: Allocator,
-    pub(super) modes: Modes,
+    pub(super) storages: Storages,
     pub(super) bits: Bits,
     pub(super) autograd: Autograd,
     /// `torch.int8` and `torch.uint8`. DLPack describes other one-byte dtypes in the same way.
@@ -80,7 +78,7 @@ pub(super) static STATE: ForkSafeOnce<State> = ForkSafeOnce::new();
 pub(super) fn state(py: Python<'_>) -> Result<&'static State> {
     STATE.get_or_try_init(py, || {
         let torch = import(py, Builtin::Torch)?.unbind();
-        // The probe of the allocator needs NumPy. Imports happen on the calling thread, because it may hold import locks that
+        // The probe of storages needs NumPy. Imports happen on the calling thread, because it may hold import locks that
         // another thread would wait for.
         if let Err(error) = py.import("numpy") {
             discard_exception(py, error);
@@ -113,10 +111,9 @@ impl State {
             module: torch.clone().unbind(),
             exchange: fast_paths::probe(py, FastPath::TorchExchangeApi, || probe_exchange(torch)),
             slots: Slots::of(torch),
-            allocator: Allocator::of(torch),
             tensor_type: tensor_type.unbind(),
             storage_type: storage_type.unbind(),
-            modes: Modes::of(torch, &libtorch),
+            storages: Storages::of(torch),
             bits: Bits::of(torch, &libtorch),
             autograd: Autograd::of(torch, &libc10),
             byte_dtypes: [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()],
@@ -182,7 +179,7 @@ pub(crate) fn is_aligned_by_construction(object: &Bound<'_, PyAny>) -> Option<bo
     };
     let of_storage = |storage: &Bound<'_, PyAny>| {
         // SAFETY: `is_aligned` requires a `torch.UntypedStorage`: the type was compared on this line.
-        storage.get_type().is(&state.storage_type).then(|| unsafe { state.allocator.is_aligned(storage) })
+        storage.get_type().is(&state.storage_type).then(|| unsafe { state.storages.is_aligned(storage) })
     };
     of_storage(object).or_else(|| {
         let storage =
