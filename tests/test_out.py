@@ -116,9 +116,87 @@ def test_out_of_empty_and_scalar():
     out = np.zeros((), np.float32)
     ferry.to(torch.tensor(7.0), "numpy", out=out)
     assert out == 7
-    leaf = torch.zeros(3, requires_grad=True)
-    ferry.to(np.ones(3, np.float32), "torch", out=leaf)
-    assert leaf.tolist() == [1, 1, 1]
+
+
+VALUES = np.arange(3, dtype=np.float32)
+
+
+class Holder:
+    """A tensor of a registered framework, whose values are in one of PyTorch."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+ferry.register_framework("holder", types=[Holder], read=lambda x: x.tensor, write=Holder)
+
+
+@pytest.mark.parametrize("is_deferred", [False, True])
+@pytest.mark.parametrize("alias", ["itself", "detached", "view", "registered"])
+def test_backward_sees_that_out_has_changed(alias, is_deferred):
+    weight = torch.ones(3, requires_grad=True)
+    x = torch.tensor([10.0, 20.0, 30.0])
+    product = weight * x
+    target = "holder" if alias == "registered" else "torch"
+    out = {"itself": x, "detached": x.detach(), "view": x[:2], "registered": Holder(x)}[alias]
+    values = VALUES[:2] if alias == "view" else VALUES
+    version = x._version
+    if is_deferred:
+        job = ferry.to_async(values, target, out=out)
+        assert x._version == version + 1
+        job.result()
+    else:
+        ferry.to(values, target, out=out)
+    assert x._version == version + 1
+    assert x[:2].tolist() == [0, 1]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+    assert weight.grad is None
+
+
+def test_out_that_is_refused_is_not_counted():
+    x = torch.zeros(3)
+    for options in ({"copy": False}, {"dtype": "float64"}, {"writable": False}):
+        refused(
+            ferry.InvalidArgumentError,
+            ValueError,
+            lambda options=options: ferry.to(VALUES, "torch", out=x, **options),
+        )
+    assert x._version == 0
+
+
+def test_out_that_requires_a_gradient():
+    """A leaf is written where `copy_` writes it: while gradients are disabled."""
+    leaf = torch.nn.Parameter(torch.zeros(3))
+    for gate in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        before = leaf._version
+        with gate():
+            if torch.is_grad_enabled():
+                with pytest.raises(RuntimeError, match="leaf"):
+                    leaf.copy_(torch.ones(3))
+                error = refused(
+                    ferry.InvalidArgumentError,
+                    ValueError,
+                    lambda: ferry.to(VALUES, "torch", out=leaf),
+                )
+                assert "leaf" in str(error)
+                assert (leaf._version, leaf.tolist()) == (before, [0, 0, 0])
+            else:
+                ferry.to(VALUES, "torch", out=leaf)
+                assert (leaf._version, leaf.tolist()) == (before + 1, [0, 1, 2])
+    # The remedies of the error.
+    ferry.to(VALUES + 1, "torch", out=leaf.detach())
+    assert leaf.tolist() == [1, 2, 3]
+
+
+def test_out_that_was_made_in_inference_mode():
+    """Such a tensor has no version counter."""
+    with torch.inference_mode():
+        x = torch.zeros(3)
+        ferry.to(VALUES, "torch", out=x)
+    assert x.tolist() == [0, 1, 2]
+    ferry.to(VALUES[::-1], "torch", out=x)
+    assert x.tolist() == [2, 1, 0]
 
 
 def test_out_is_seen_by_a_trace():

@@ -82,6 +82,10 @@ def test_out(case):
     run_path(case)
 
 
+def test_out_of_torch_that_is_filled_half():
+    run_failure("out_of_torch")
+
+
 def test_to_async():
     run_job("jobs")
 

@@ -110,5 +110,24 @@ def no_wait_and_no_event_is_left() -> None:
     np.testing.assert_array_equal(ferry.to(other, "numpy"), big)
 
 
+@case
+def out_of_torch() -> None:
+    """A download into a tensor of PyTorch that fails half way has changed the tensor."""
+    import torch
+
+    x = on_gpu(numbers(8 * MIB))
+    out = torch.zeros(8 * MIB)
+    ferry.to(x, "torch", out=out)
+    out.zero_()
+    version = out._version
+    driver.testdriver_fail(b"cuMemcpyDtoHAsync_v2", 4, 719)
+    with contextlib.suppress(ferry.FrameworkError):
+        ferry.to(x, "torch", out=out)
+        raise AssertionError("the driver does not fail")
+    written = int(out.count_nonzero())
+    assert 0 < written < out.numel(), written
+    assert out._version == version + 1
+
+
 if __name__ == "__main__":
     main()

@@ -2,6 +2,7 @@
 
 use crate::conversion::gpu_transfer;
 use crate::conversion::host_copy::{copy_into, copy_packed, overlaps};
+use crate::conversion::object_kinds::Recognised;
 use crate::conversion::reading::{materialise, read, require_in_place};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::{ConversionRequest, check_stream};
@@ -9,6 +10,7 @@ use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::{Streams, check_named_stream, order};
 use crate::conversion::transfer::{self, PendingTransfer, Started};
 use crate::errors::{Failure, Result, fail};
+use crate::frameworks::user_frameworks;
 use crate::interpreter::owner::Owner;
 use crate::reports::trace;
 use pyo3::prelude::*;
@@ -64,7 +66,19 @@ pub(crate) fn start<'py>(
             materialise(&source.object, pending, dtype)?
         }
     };
-    if tensor.device().is_host() && destination.device().is_host() {
+    let is_on_host = tensor.device().is_host() && destination.device().is_host();
+    if !is_on_host
+        && tensor.device().is_same_memory_as(destination.device())
+        && overlaps(&tensor, &destination)
+    {
+        return Err(fail(
+            ErrorKind::InvalidArgument,
+            "the source and out share memory on a GPU",
+            "pass an out of its own, or a copy of the source",
+        ));
+    }
+    begin_write(out)?;
+    if is_on_host {
         // A source that overlaps the destination is copied before the first byte is written.
         let tensor = if overlaps(&tensor, &destination) {
             plan::check_budget(tensor.layout().bytes(), &request.options)?;
@@ -88,13 +102,6 @@ pub(crate) fn start<'py>(
         let work = Box::new(move |control: &_| work(control).map(|()| None));
         return Ok((Started::Transfer(PendingTransfer { total, block: None, work, finish }), report));
     }
-    if tensor.device().is_same_memory_as(destination.device()) && overlaps(&tensor, &destination) {
-        return Err(fail(
-            ErrorKind::InvalidArgument,
-            "the source and out share memory on a GPU",
-            "pass an out of its own, or a copy of the source",
-        ));
-    }
     let mut destination_streams = destination_streams.unwrap_or_else(Streams::unnamed);
     if let Some(named) = &request.stream {
         check_named_stream(request.target.builtin()?.has_named_streams(), target, Some(named))?;
@@ -107,6 +114,20 @@ pub(crate) fn start<'py>(
     let work = gpu_transfer::copy_to_device(tensor, streams, filled, ring);
     let work = Box::new(move |control: &_| work(control).map(|()| None));
     Ok((Started::Transfer(PendingTransfer { total, block: None, work, finish }), report))
+}
+
+/// Tells the framework of `out` that its values change, also if a registered framework reads it through a tensor of another.
+fn begin_write(out: &Bound<'_, PyAny>) -> Result<()> {
+    let recognised = recognise(out)?;
+    let given;
+    let tensor = match recognised.kind() {
+        Recognised::Registered(index) => {
+            given = user_frameworks::call_read(out, index)?;
+            recognise(&given)?.tensor()
+        }
+        _ => recognised.tensor(),
+    };
+    tensor.map_or(Ok(()), |tensor| tensor.framework().framework().begin_write(tensor.object()))
 }
 
 /// A copy within host memory, for another thread.

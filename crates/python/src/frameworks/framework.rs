@@ -24,6 +24,11 @@ pub(crate) trait Framework: Sync {
     /// Creates one of its tensors over the memory of `tensor`, which meets its capabilities.
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>>;
 
+    /// Refuses a write into the memory of one of its tensors, or records that the values change. Called before each write.
+    fn begin_write(&self, _object: &Bound<'_, PyAny>) -> Result<()> {
+        Ok(())
+    }
+
     /// The streams on which it queues work on imported memory of this GPU.
     fn streams(&self, _py: Python<'_>, _gpu: &'static Gpu) -> Result<Streams> {
         Err(host_only())

@@ -126,6 +126,25 @@ impl Framework for Torch {
             .map_err(|error| framework_error(py, "PyTorch", error))
     }
 
+    /// Raises the version counter, by which a later backward pass sees that a value that it saved has changed.
+    fn begin_write(&self, object: &Bound<'_, PyAny>) -> Result<()> {
+        let py = object.py();
+        let state = state(py)?;
+        let is_true = |name| object.getattr(name)?.is_truthy();
+        if is_true(interned!(py, "requires_grad"))?
+            && is_true(interned!(py, "is_leaf"))?
+            && state.is_grad_enabled.bind(py).call0()?.is_truthy()?
+        {
+            return Err(fail(
+                ErrorKind::InvalidArgument,
+                "out is a leaf tensor that requires a gradient, and gradients are enabled",
+                "write inside torch.no_grad(), or pass out=x.detach()",
+            ));
+        }
+        call::call1(state.increment_version.bind(py), object)?;
+        Ok(())
+    }
+
     fn has_named_streams(&self) -> bool {
         true
     }

@@ -68,6 +68,8 @@ pub(super) struct State {
     pub(super) to_capsule: Py<PyAny>,
     pub(super) from_capsule: Py<PyAny>,
     pub(super) empty: Py<PyAny>,
+    pub(super) is_grad_enabled: Py<PyAny>,
+    pub(super) increment_version: Py<PyAny>,
     /// Whether this version exports 8-bit floats through DLPack.
     pub(super) exports_float8: bool,
     pub(super) capabilities: TargetCapabilities,
@@ -120,6 +122,8 @@ impl State {
             to_capsule: dlpack.getattr("to_dlpack")?.unbind(),
             from_capsule: torch.getattr("from_dlpack")?.unbind(),
             empty: torch.getattr("empty")?.unbind(),
+            is_grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
+            increment_version: py.import("torch.autograd.graph")?.getattr("increment_version")?.unbind(),
             exports_float8,
             capabilities: TargetCapabilities { dtypes, devices: supported_devices(torch)?, ..CAPABILITIES },
         })
