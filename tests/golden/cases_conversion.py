@@ -38,6 +38,12 @@ def deleted(_: Path) -> object:
     return ferry.to(x, "numpy")
 
 
+def freed(_: Path) -> object:
+    x = torch.arange(4.0)
+    x.untyped_storage().resize_(0)
+    return ferry.to(x, "numpy")
+
+
 def traced(_: Path) -> object:
     return jax.jit(lambda x: ferry.to(x, "numpy"))(jnp.ones(3))
 
@@ -67,6 +73,7 @@ OBJECTS = {
     "masked array": to(np.ma.array([1.0, 2.0], mask=[True, False])),
     "random key": lambda _: ferry.to(jax.random.key(0), "numpy"),
     "deleted array": deleted,
+    "freed storage": freed,
     "traced array": traced,
     "tree that holds itself": tree_that_contains_itself,
     "__dlpack__ that raises": to(Failing()),
@@ -87,6 +94,7 @@ DTYPES = {
     "text in a tree": to({"k": [0, np.array(["a"])]}),
     "type that JAX lacks": to(np.ones(3), "jax"),
     "unknown name": to(source(), dtype="float33"),
+    "imaginary part": to(np.ones(3, "c8"), dtype="float32"),
     "name that several are close to": to(source(), dtype="floaty"),
     "number": to(source(), dtype=3),
 }
@@ -119,6 +127,7 @@ OUTS = {
     "tree": to(source(), "numpy", out=[source()]),
     "copy=False": to(source(), "numpy", out=source(), copy=False),
     "writable=False": to(source(), "numpy", out=source(), writable=False),
+    "leaf": to(source(), out=torch.zeros(2, 3, requires_grad=True)),
     "not a leaf": to(source(), out=torch.zeros(2, 3, requires_grad=True) * 1),
 }
 

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from support.dtypes import NAMED
 
 import tensorferry as ferry
 
@@ -47,6 +48,10 @@ def upload(array: np.ndarray, name: str) -> torch.Tensor:
 @pytest.mark.parametrize("before", TORCH_TYPES)
 def test_casts(before, after):
     array = patterns(before)
+    if not NAMED[before].casts_to(NAMED[after]):
+        with pytest.raises(ferry.UnsupportedDTypeError, match=r"x\.real"):
+            ferry.to(upload(array, before), "torch", dtype=after)
+        return
     expected = ferry.to(array, "numpy", dtype=after)
     found = ferry.to(upload(array, before), "torch", dtype=after)
     assert found.is_cuda

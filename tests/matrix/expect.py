@@ -175,6 +175,8 @@ def expect(
             return Outcome(action, wanted, may_write)
     if not has_dtype(target, wanted) or (target == "jax" and wanted.is_64_bit and not is_x64_on()):
         return fails(ferry.UnsupportedDTypeError, "the target lacks the type")
+    if not facts.dtype.casts_to(wanted):
+        return fails(ferry.UnsupportedDTypeError, "the imaginary part would be lost")
     if facts.device in takes.devices and facts.device == "cuda" and wanted.name in takes.host_only:
         return fails(ferry.UnsupportedDTypeError, "the target lacks the type on a GPU")
     if len(facts.shape) > takes.rank:

@@ -3,9 +3,13 @@ order and size."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.sparse
+import torch
 from matrix.check import Failures
 from support import exact, subprocesses
 from support.dtypes import ALL, NAMED, DType, significant
@@ -35,6 +39,10 @@ def test_every_pair_against_exact_arithmetic(source: DType) -> None:
     failures = Failures()
     for target in ALL:
         with failures.observe(target):
+            if not source.casts_to(target):
+                with pytest.raises(ferry.UnsupportedDTypeError, match=r"hint: pass x\.real$"):
+                    carried(raw, source, target)
+                continue
             made = carried(raw, source, target)
             assert made.dtype == target.numpy
             got = np.frombuffer(significant(target, made.tobytes()), f"V{target.size}")
@@ -146,6 +154,8 @@ def test_the_same_for_every_layout_and_size(source: DType) -> None:
     failures = Failures()
     layouts = _layouts(raw, source)
     for target in (NAMED[name] for name in TARGETS_FOR_LAYOUTS):
+        if not source.casts_to(target):
+            continue
         dense = carried(raw, source, target)
         for how, a in layouts.items():
             with failures.observe(f"{target}, {how}"):
@@ -168,6 +178,7 @@ def test_the_same_for_every_target(target: str) -> None:
         for wanted in ALL:
             if (
                 not has_dtype(target, wanted)
+                or not source.casts_to(wanted)
                 or (target == "jax" and wanted.is_64_bit)
                 or wanted == source
             ):
@@ -179,6 +190,51 @@ def test_the_same_for_every_target(target: str) -> None:
                 got = INSPECTORS[target].values(result)
                 assert significant(wanted, got) == significant(wanted, reference)
     failures.report()
+
+
+def _via(x: np.ndarray) -> object:
+    return ferry.via("numpy", dtype="float32")(lambda x: x)(torch.from_numpy(x))
+
+
+DROPPING = {
+    "to": lambda x: ferry.to(x, "torch", dtype="float32"),
+    "to itself": lambda x: ferry.to(x, "numpy", dtype="int8"),
+    "plan": lambda x: ferry.plan(x, "torch", dtype="float32"),
+    "tree": lambda x: ferry.to({"a": x}, "torch", dtype="float32"),
+    "to_async": lambda x: ferry.to_async(x, "torch", dtype="float32").result(),
+    "out": lambda x: ferry.to(x, "numpy", out=np.zeros(x.shape, "f4"), dtype="float32"),
+    "out without dtype": lambda x: ferry.to(x, "numpy", out=np.zeros(x.shape, "f4")),
+    "lazy": lambda x: ferry.to(torch.from_numpy(x).conj(), "numpy", dtype="float32"),
+    "feed": lambda x: list(ferry.feed([x], "torch", dtype="float32")),
+    "sparse": lambda x: ferry.to(scipy.sparse.csr_array(x[None]), "torch", dtype="float32"),
+    "sparse to dense": lambda x: ferry.sparse.to_dense(
+        scipy.sparse.csr_array(x[None]), "torch", dtype="float32"
+    ),
+    "publish": lambda x: ferry.publish(x, dtype="float32"),
+    "via": _via,
+    "empty": lambda x: ferry.to(x[:0], "numpy", dtype="float32"),
+}
+
+
+@pytest.mark.parametrize("source", ["complex64", "complex128"])
+@pytest.mark.parametrize("way", DROPPING)
+def test_a_cast_that_would_drop_imaginary_parts(way: str, source: str) -> None:
+    x = np.array([1 + 2j, 3j, 0], source)
+    with pytest.raises(ferry.UnsupportedDTypeError) as caught:
+        DROPPING[way](x)
+    assert caught.value.hint == "pass x.real"
+    # The hint, and the type that needs no imaginary part.
+    assert ferry.to(x.real, "torch", dtype="float32").tolist() == [1, 0, 0]
+    assert ferry.to(x, "torch", dtype="bool").tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])
+def test_a_file_whose_imaginary_parts_would_be_dropped(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{suffix}"
+    x = np.array([1 + 2j], "complex64")
+    ferry.save(path, x if suffix == "npy" else {"x": x})
+    with pytest.raises(ferry.UnsupportedDTypeError, match=r"pass x\.real"):
+        ferry.load(path, "torch", dtype="float32")
 
 
 @pytest.mark.parametrize("moment", ["before helpers", "after helpers"])

@@ -44,6 +44,10 @@ class DType:
         """Whether JAX keeps it only while x64 is on."""
         return self.name in ("int64", "uint64", "float64", "complex128")
 
+    def casts_to(self, other: DType) -> bool:
+        """Whether `dtype=` allows the cast: complex numbers keep their imaginary part."""
+        return self.kind != "complex" or other.kind in ("complex", "bool")
+
     @property
     def narrowed(self) -> DType:
         """The type of half the width where this one is wide."""

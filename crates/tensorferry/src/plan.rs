@@ -37,7 +37,7 @@ impl ConvertOptions {
         Self::default()
     }
 
-    /// Requests this element type. The cast is that of [`Tensor::cast`].
+    /// Requests this element type. The cast is that of [`Tensor::cast`], but a complex tensor becomes no real type.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = Some(dtype);
@@ -222,7 +222,7 @@ impl Tensor {
             dtype: plan.dtype,
             bytes: if plan.shares() { 0 } else { self.len() * plan.dtype.size() },
             steps: plan.reasons().iter().map(sentence).collect(),
-            notes: plan.notes.iter().map(|note| note.sentence(&source, &target).into_owned()).collect(),
+            notes: plan.notes.iter().map(|note| note.sentence(&target).into_owned()).collect(),
         })
     }
 

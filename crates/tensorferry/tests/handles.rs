@@ -190,7 +190,9 @@ fn plans_say_what_conversions_do() {
     assert!(!plan(&transposed, &options().writable()).shares());
     assert_eq!(writable.to_vec::<f64>().unwrap(), transposed.to_vec::<f64>().unwrap());
     let complex = dense(DType::Complex64, &[1]);
-    assert_eq!(plan(&complex, &options().dtype(DType::Float32)).notes().count(), 1);
+    let error = complex.plan(&options().dtype(DType::Float32)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedDType);
+    assert!(error.hint().unwrap().contains("Tensor::cast"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::resolve::{
     check_budget, check_dtype_on_device, check_source, check_writable, result_device, result_dtype,
 };
 use crate::device::Device;
-use crate::dtype::{DType, DTypeKind};
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Hint, Result};
 use crate::hints;
 use crate::tensor::{Access, ByteOrder};
@@ -64,7 +64,7 @@ pub fn decide(
             dtype,
             device: shared_device(source.device, device),
             access,
-            notes: notes(source, target, None, dtype, access),
+            notes: notes(source, target, None, access),
         });
     }
     if options.copy == Some(false) {
@@ -73,7 +73,7 @@ pub fn decide(
     check_budget(source.layout.count().saturating_mul(dtype.size()), options)?;
     let read_only = options.writable == Some(false) || target.mutability == TargetMutability::Immutable;
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let notes = notes(source, target, Some(&reasons), dtype, access);
+    let notes = notes(source, target, Some(&reasons), access);
     Ok(Plan { route: Route::Copy(reasons), dtype, device, access, notes })
 }
 
@@ -210,7 +210,6 @@ fn notes(
     source: &SourceDescription<'_>,
     target: &TargetCapabilities,
     reasons: Option<&Reasons>,
-    dtype: DType,
     access: Access,
 ) -> SmallVec<[Note; 2]> {
     let mut notes = SmallVec::new();
@@ -232,11 +231,6 @@ fn notes(
     }
     if source.mutability == SourceMutability::Differentiable {
         notes.push(Note::Detached);
-    }
-    if source.dtype.kind() == DTypeKind::Complex
-        && !matches!(dtype.kind(), DTypeKind::Complex | DTypeKind::Bool)
-    {
-        notes.push(Note::DropsImaginary);
     }
     notes
 }

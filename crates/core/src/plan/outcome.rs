@@ -48,8 +48,6 @@ pub enum Note {
     Snapshot,
     /// The memory was obtained from the object's `__array__(copy=False)`.
     ThroughArray,
-    /// The cast discards the imaginary part.
-    DropsImaginary,
     /// Source and result share writable memory.
     Aliases,
     /// The integers count a unit of time.

@@ -47,6 +47,13 @@ pub(super) fn result_dtype(
         return Err(Error::new(ErrorKind::UnsupportedDType, fact)
             .with_hint_value(hints::CAST_TO_SUPPORTED_DTYPE, near.name()));
     }
+    // As bool, a complex number is true if either part is.
+    if source.dtype.kind() == DTypeKind::Complex
+        && !matches!(dtype.kind(), DTypeKind::Complex | DTypeKind::Bool)
+    {
+        let fact = format!("{} has no imaginary part, and the source has type {}", dtype, source.dtype);
+        return Err(Error::new(ErrorKind::UnsupportedDType, fact).with_hint(hints::TAKE_REAL_PART));
+    }
     Ok(dtype)
 }
 

@@ -123,7 +123,7 @@ impl Reason {
 
 impl Note {
     /// The note as one sentence.
-    pub fn sentence(self, source: &SourceDescription<'_>, target: &TargetCapabilities) -> Cow<'static, str> {
+    pub fn sentence(self, target: &TargetCapabilities) -> Cow<'static, str> {
         match self {
             Note::AliasesImmutable => "aliases an immutable source: do not write in place".into(),
             Note::SourceMustNotChange => format!(
@@ -136,7 +136,6 @@ impl Note {
             Note::Detached => "detached: no gradient flows back through it".into(),
             Note::Snapshot => "a snapshot of the variable's value at the call".into(),
             Note::ThroughArray => "the memory is what the source's __array__(copy=False) returned".into(),
-            Note::DropsImaginary => format!("the cast from {} discards the imaginary part", source.dtype).into(),
             Note::Aliases => "source and result are the same memory: a write to one is seen in the other".into(),
             Note::Tied => "the same memory as another tensor of the tree: both results are one copy, and a write to one is \
                            seen in the other"

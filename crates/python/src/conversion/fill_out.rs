@@ -225,6 +225,8 @@ fn read_out(
     let requested = plan::decide(&source.describe(), target, &options_for_dtype)?.dtype;
     if requested != described.dtype {
         let hint = if options.dtype == DTypeRequest::Same {
+            let cast = DTypeRequest::Type(described.dtype);
+            plan::decide(&source.describe(), target, &ConvertOptions { dtype: cast, ..options_for_dtype })?;
             "pass dtype= to allow the cast"
         } else {
             "pass the dtype of out as dtype="

@@ -89,7 +89,7 @@ impl TensorReport {
             writable: plan.access == Access::ReadWrite,
             steps: steps.collect(),
             transfer_path: transfer_path(source, plan),
-            notes: plan.notes.iter().map(|note| note.sentence(source, target).into_owned()).collect(),
+            notes: plan.notes.iter().map(|note| note.sentence(target).into_owned()).collect(),
             advice: advice.filter(|advice| !advice.is_empty()),
         }
     }

@@ -13,9 +13,11 @@ mod share;
 
 use std::borrow::Cow;
 use tensorferry_core::error::{Advice, Hint};
+use tensorferry_core::hints;
 
 /// The tables of the features that are on.
 const TABLES: &[&[Advice]] = &[
+    &[(hints::TAKE_REAL_PART, "cast it with Tensor::cast, which keeps the real part")],
     #[cfg(feature = "arrow")]
     arrow::ADVICE,
     #[cfg(any(feature = "cuda", feature = "share"))]

@@ -29,6 +29,7 @@ ADVICE = {
     "core.omit_writable": f"{_ALLOW_COPY}, or leave out --writable",
     "core.raise_budget": "free some memory first",
     "core.request_share_or_align": _ALLOW_COPY,
+    "core.take_real_part": "load it in Python, and save x.real",
     "core.use_cpu_or_view_as_bytes": "write --device cpu",
     "core.use_default_dtype": "write --to-dtype default to get {} (values that it cannot hold "
     "change), or set JAX_ENABLE_X64=1",
