@@ -125,6 +125,77 @@ def test_frozen_memory_stays_frozen(frozen: str, first: str, second: str) -> Non
         assert values_now(first, middle) == raw.tobytes(), "the write went through to frozen memory"
 
 
+def _fill(framework: str, x: Any, value: float) -> None:
+    if framework == "numpy":
+        x[...] = value
+    else:
+        x.detach().fill_(value)
+
+
+@pytest.mark.parametrize("last", ["numpy", "torch", "paddle"])
+@pytest.mark.parametrize("middle", [[], ["numpy"], ["paddle"], ["torch", "numpy"]], ids=str)
+@pytest.mark.parametrize("first", ["torch", "paddle"])
+@pytest.mark.parametrize("source", ["jax", "tensorflow"])
+def test_a_writable_result_does_not_write_an_immutable_tensor(
+    source: str, first: str, middle: list[str], last: str
+) -> None:
+    """Frameworks of writable tensors share an immutable one, and do not know that it is."""
+    raw = raw_floats()
+    immutable = ferry.to(raw.view(np.float32), source, copy=True)
+    shares = [ferry.to(immutable, first)]
+    for framework in middle:
+        shares.append(ferry.to(shares[-1], framework))
+    address = INSPECTORS[source].address(immutable)
+    assert INSPECTORS[[first, *middle][-1]].address(shares[-1]) == address
+    part = shares[-1][4:8]
+    for x in (shares[-1], part):
+        plan = ferry.plan(x, last, writable=True)
+        result = ferry.to(x, last, writable=True)
+        assert (plan.action, plan.writable) == ("copy", True)
+        assert "immutable" in str(plan)
+        _fill(last, result, 7.0)
+        with pytest.raises(ferry.CopyRequiredError):
+            ferry.to(x, last, writable=True, copy=False)
+    holder = [first, *middle][-1]
+    with pytest.raises(ferry.InvalidArgumentError, match="out cannot be written"):
+        ferry.to(np.zeros(16, np.float32), holder, out=shares[-1])
+    assert INSPECTORS[source].values(immutable) == raw.tobytes()
+    # Without the option the share stays one, and the record ends with the last share.
+    assert ferry.plan(shares[-1], "torch").bytes_moved == 0
+    del shares, part, x, result, plan
+    gc.collect()
+    own = ferry.to(ferry.to(immutable, first, copy=True), "numpy", writable=True)
+    own[...] = 1
+
+
+@pytest.mark.parametrize("first", ["jax", "tensorflow"])
+def test_a_writable_result_does_not_write_read_only_memory(first: str) -> None:
+    """PyTorch imports a share of read-only memory as writable; a write would end the process."""
+    memory = _memmap(raw_floats())
+    middle = ferry.to(memory, first)
+    assert INSPECTORS[first].address(middle) == memory.ctypes.data
+    module = {"jax": lambda x: x, "tensorflow": tf.experimental.dlpack.to_dlpack}[first]
+    behind = torch.from_dlpack(module(middle))
+    assert behind.data_ptr() == memory.ctypes.data
+    for framework in ("torch", "numpy"):
+        result = ferry.to(behind, framework, writable=True)
+        _fill(framework, result, 7.0)
+    assert memory.tobytes() == raw_floats().tobytes()
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "paddle"])
+@pytest.mark.parametrize("source", ["numpy", "torch", "paddle"])
+def test_a_writable_result_shares_with_a_writable_source(source: str, target: str) -> None:
+    x = ferry.to(raw_floats().view(np.float32), source, copy=True)
+    before = INSPECTORS[source].values(x)
+    _fill(target, ferry.to(x, target, writable=True, copy=True), 7.0)
+    assert INSPECTORS[source].values(x) == before
+    result = ferry.to(x, target, writable=True)
+    assert INSPECTORS[target].address(result) == INSPECTORS[source].address(x)
+    _fill(target, result, 7.0)
+    assert INSPECTORS[source].values(x) != before
+
+
 @pytest.mark.parametrize("second", ["torch", "paddle"])
 @pytest.mark.parametrize("first", ["jax", "tensorflow"])
 def test_a_frozen_part_is_enough(first: str, second: str) -> None:

@@ -3,6 +3,9 @@
 //! Such frameworks accept read-only memory but do not record that it is: a read-only mapping that JAX has imported is
 //! exported as an ordinary tensor. Code that shares read-only memory with such a framework therefore keeps a
 //! [`ReadOnlyLoan`], and readers of those frameworks query [`is_on_loan`]. Without any loan the query is one atomic load.
+//!
+//! The reverse exists too: a framework of writable tensors does not record that its memory is that of an immutable tensor. The
+//! planner queries [`may_be_written`] where a result that may be written is requested.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 static IMMUTABLE: LoanTable = LoanTable::new();
 /// Memory lent to frameworks of writable tensors, whose user has promised not to write.
 static PROMISED: LoanTable = LoanTable::new();
+/// Memory of immutable tensors, lent to frameworks of writable tensors.
+static SHARED: LoanTable = LoanTable::new();
 
 struct LoanTable {
     count: AtomicUsize,
@@ -79,6 +84,11 @@ pub fn lend_promised(start: usize, end: usize) -> ReadOnlyLoan {
     PROMISED.lend(start, end)
 }
 
+/// Records the addresses from `start` up to `end` as those of an immutable tensor, for frameworks of writable tensors.
+pub fn lend_immutable(start: usize, end: usize) -> ReadOnlyLoan {
+    SHARED.lend(start, end)
+}
+
 impl Drop for ReadOnlyLoan {
     fn drop(&mut self) {
         let mut ranges = self.table.ranges();
@@ -98,6 +108,11 @@ impl Drop for ReadOnlyLoan {
 /// Whether `address` is in memory that is lent as read-only, to any framework.
 pub fn is_on_loan(address: usize) -> bool {
     IMMUTABLE.contains(address) || is_promised(address)
+}
+
+/// Whether no loan says that the values at `address` never change.
+pub fn may_be_written(address: usize) -> bool {
+    !SHARED.contains(address) && !is_on_loan(address)
 }
 
 /// Whether `address` is in memory that is lent to a framework of writable tensors.

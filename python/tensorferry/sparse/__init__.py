@@ -65,7 +65,7 @@ def to(
             supports it. Duplicates that the target does not keep are summed in the source's type.
         copy: None shares each array that can be shared, True copies all, False raises
             CopyRequiredError unless all can be shared.
-        writable: True gives arrays that may be written without changing other tensors.
+        writable: True gives arrays that may be written, as for `ferry.to`.
         stream: The stream on which you will use the result, as for `ferry.to`.
 
     Returns:

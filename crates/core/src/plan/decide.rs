@@ -97,7 +97,7 @@ fn is_unchanged(
 ) -> bool {
     let has_access = match options.writable {
         None => true,
-        Some(true) => source.access == Access::ReadWrite && source.mutability.allows_writing(),
+        Some(true) => source.allows_writing(),
         Some(false) => source.access == Access::ReadOnly || !source.mutability.allows_writing(),
     };
     let has_order = source.order == ByteOrder::Native || options.dtype == DTypeRequest::Same;
@@ -158,7 +158,7 @@ fn reasons_to_copy(
         reasons.push(Reason::CachedScalar);
     } else if is_read_only && target.mutability == TargetMutability::Writable {
         reasons.push(Reason::ReadOnly);
-    } else if options.writable == Some(true) && (is_read_only || !source.mutability.allows_writing()) {
+    } else if options.writable == Some(true) && !source.allows_writing() {
         reasons.push(Reason::WritableRequested);
     }
     if options.copy == Some(true) {

@@ -5,6 +5,7 @@ use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, DTypes};
 use crate::host::MALLOC_ALIGNMENT;
 use crate::layout::Layout;
+use crate::read_only_loans;
 use crate::tensor::{Access, ByteOrder};
 
 /// The properties of a source tensor that the planner needs.
@@ -42,6 +43,13 @@ impl SourceDescription<'_> {
     /// The device on which the values can be read: the host, if their own framework must download them.
     pub(super) fn values_device(&self) -> Device {
         if self.pending == Some(Pending::Download) { Device::CPU } else { self.device }
+    }
+
+    /// Whether a write changes nothing that was promised to be immutable: neither this tensor nor one whose memory it shares.
+    pub fn allows_writing(&self) -> bool {
+        self.access == Access::ReadWrite
+            && self.mutability.allows_writing()
+            && read_only_loans::may_be_written(self.address)
     }
 }
 

@@ -79,7 +79,10 @@ impl Reason {
             )
             .into(),
             Reason::ReadOnly => format!("the source is read-only; {title} would let it be written").into(),
-            Reason::WritableRequested => "a writable result was requested, and the source must not be written".into(),
+            Reason::WritableRequested => {
+                "a writable result was requested, and the memory of the source is read-only or that of an immutable tensor"
+                    .into()
+            }
             Reason::CachedScalar => "TensorFlow reuses the memory of its scalars".into(),
             Reason::Pending(Pending::Conjugate) => "PyTorch has deferred a conjugation".into(),
             Reason::Pending(Pending::Negate) => "PyTorch has deferred a negation".into(),

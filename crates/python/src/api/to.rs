@@ -51,7 +51,8 @@ Args:
         \"default\" takes the target's default width (float32 for float64, and so on).
     copy: None shares when it can and copies when it must, True always copies, False shares or raises
         CopyRequiredError.
-    writable: True guarantees a result that may be written without a change to other tensors; False a read-only one.
+    writable: True guarantees a result that may be written: no tensor that was promised to be immutable and no read-only
+        memory changes by it. It may share with a writable source; copy=True isolates. False gives a read-only one.
     stream: The CUDA stream on which the result will be used, as a handle or a framework's own object; the
         target's current stream if left out. For torch and cupy on a GPU only.
     budget: The limit of extra memory in bytes; beyond it OutOfMemoryError is raised. With out= only staging buffers count,

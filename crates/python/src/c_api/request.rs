@@ -237,7 +237,7 @@ impl<'a> CheckedRequest<'a> {
 /// Whether an extension may write the memory.
 #[inline(always)]
 fn is_writable(source: &SourceDescription<'_>) -> bool {
-    source.access == Access::ReadWrite && source.mutability.may_change() && !source.layout.may_overlap()
+    source.allows_writing() && source.mutability.may_change() && !source.layout.may_overlap()
 }
 
 fn not_writable(source: &SourceDescription<'_>) -> Failure {
@@ -258,9 +258,10 @@ fn not_writable(source: &SourceDescription<'_>) -> Failure {
                 .to_owned(),
             "pass x.detach().clone()",
         )
-    } else if source.access == Access::ReadOnly {
+    } else if !source.allows_writing() {
         (
-            "the extension writes its argument, and the tensor is read-only".to_owned(),
+            "the extension writes its argument, and the tensor is read-only, or over the memory of an immutable one"
+                .to_owned(),
             "pass a writable copy, such as ferry.to(x, \"numpy\", copy=True)",
         )
     } else {

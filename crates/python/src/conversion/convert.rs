@@ -3,7 +3,7 @@
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::gradient_warning;
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
-use crate::conversion::read_only::{lend_read_only, prepare};
+use crate::conversion::read_only::{needed_loan, prepare, record_loan};
 use crate::conversion::reading::{read, read_for_plan, require_in_place};
 use crate::conversion::request::{ConversionRequest, check_stream};
 use crate::conversion::source::Source;
@@ -210,9 +210,12 @@ pub(crate) fn start<'py>(
         Route::Share => {
             let mut source = source;
             let streams = source.take_streams();
+            let mutability = source.mutability;
             let mut tensor = require_in_place(source)?;
             prepare(&mut tensor, target, plan.device, plan.access);
-            let tensor = lend_read_only(tensor, target);
+            if let Some(lend) = needed_loan(&tensor, mutability, target) {
+                tensor = record_loan(tensor, lend);
+            }
             if let Some(streams) = streams {
                 return share_gpu(py, tensor, streams, request.target, request.stream.as_ref())
                     .map(Started::Done);

@@ -5,7 +5,7 @@
 
 use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, duplicate};
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
-use crate::conversion::read_only::{flag_read_only, forgets_read_only, lend_read_only, record_loan};
+use crate::conversion::read_only::{flag_read_only, needed_loan, record_loan};
 use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::Streams;
 use crate::conversion::to_gpu::share_gpu;
@@ -68,11 +68,16 @@ pub(crate) fn convert_source<'py>(
         SourceMemory::Pending { .. } => return Outcome::NeedsPlan(source),
     };
     flag_read_only(&mut tensor, capabilities, access);
+    let loan = needed_loan(&tensor, source.mutability, capabilities);
     let written = if tensor.device().is_cuda() {
+        let tensor = match loan {
+            Some(lend) => record_loan(tensor, lend),
+            None => tensor,
+        };
         let streams = source.streams.map_or_else(Streams::unnamed, |streams| *streams);
-        share_gpu(py, lend_read_only(tensor, capabilities), streams, target, None)
-    } else if forgets_read_only(&tensor, capabilities) {
-        target.write(py, record_loan(tensor))
+        share_gpu(py, tensor, streams, target, None)
+    } else if let Some(lend) = loan {
+        target.write(py, record_loan(tensor, lend))
     } else {
         target.write(py, tensor)
     };

@@ -201,10 +201,7 @@ fn read_out(
             "pass an out without a conj or neg bit",
         );
     }
-    if described.access == Access::ReadOnly
-        || !described.mutability.allows_writing()
-        || target.mutability == TargetMutability::Immutable
-    {
+    if !described.allows_writing() || target.mutability == TargetMutability::Immutable {
         return invalid("out cannot be written".into(), "pass a writable array or tensor");
     }
     if described.order == ByteOrder::Swapped {

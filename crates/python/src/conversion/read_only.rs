@@ -2,7 +2,7 @@
 
 use crate::interpreter::owned_tensor;
 use crate::interpreter::owner::Owner;
-use tensorferry_core::plan::{TargetCapabilities, TargetMutability};
+use tensorferry_core::plan::{SourceMutability, TargetCapabilities, TargetMutability};
 use tensorferry_core::read_only_loans::ReadOnlyLoan;
 use tensorferry_core::{Access, Device, Tensor, read_only_loans};
 
@@ -25,29 +25,26 @@ pub(crate) fn flag_read_only(tensor: &mut Tensor<Owner>, target: &TargetCapabili
     }
 }
 
-/// Whether the target has no flag for this read-only memory.
+/// A function of [`read_only_loans`] that records a range of addresses.
+pub(crate) type Lend = fn(usize, usize) -> ReadOnlyLoan;
+
+/// How a share is recorded, if the target cannot tell by its own tensor that the memory must not be written.
 #[inline(always)]
-pub(crate) fn forgets_read_only(tensor: &Tensor<Owner>, target: &TargetCapabilities) -> bool {
-    tensor.access() == Access::ReadOnly && target.mutability == TargetMutability::Immutable
+pub(crate) fn needed_loan(
+    tensor: &Tensor<Owner>,
+    mutability: SourceMutability,
+    target: &TargetCapabilities,
+) -> Option<Lend> {
+    match target.mutability {
+        TargetMutability::Immutable if tensor.access() == Access::ReadOnly => Some(read_only_loans::lend),
+        TargetMutability::Writable if !mutability.allows_writing() => Some(read_only_loans::lend_immutable),
+        _ => None,
+    }
 }
 
-/// The same tensor. Records a read-only loan if the target has no flag.
-pub(crate) fn lend_read_only(tensor: Tensor<Owner>, target: &TargetCapabilities) -> Tensor<Owner> {
-    if forgets_read_only(&tensor, target) { record_loan(tensor) } else { tensor }
-}
-
-/// Records a read-only loan that lasts as long as the owner.
+/// Records a loan that lasts as long as the owner.
 #[cold]
-pub(crate) fn record_loan(tensor: Tensor<Owner>) -> Tensor<Owner> {
-    with_loan(tensor, read_only_loans::lend)
-}
-
-/// As [`record_loan`], for a framework of writable tensors whose user has promised not to write.
-pub(crate) fn record_promised_loan(tensor: Tensor<Owner>) -> Tensor<Owner> {
-    with_loan(tensor, read_only_loans::lend_promised)
-}
-
-fn with_loan(tensor: Tensor<Owner>, lend: fn(usize, usize) -> ReadOnlyLoan) -> Tensor<Owner> {
+pub(crate) fn record_loan(tensor: Tensor<Owner>, lend: Lend) -> Tensor<Owner> {
     if tensor.layout().is_empty() {
         return tensor;
     }

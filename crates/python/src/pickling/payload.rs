@@ -14,7 +14,7 @@ use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::host_copy::{DETACH_THRESHOLD_BYTES, SendPtr, copy_into};
 use crate::conversion::object_kinds::Builtin;
-use crate::conversion::read_only::record_promised_loan;
+use crate::conversion::read_only::record_loan;
 use crate::conversion::reading::read;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
@@ -38,7 +38,7 @@ use tensorferry_core::plan::{
     self, ConvertOptions, DeviceRequest, Plan, SourceMutability, Strides, SupportedDevices,
     TargetCapabilities, TargetMutability,
 };
-use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor, read_only_loans};
 use tensorferry_cuda::{Gpu, TransferControl};
 
 /// What a stream can hold: host memory of every element type without gaps, in any order of the dimensions.
@@ -328,7 +328,7 @@ impl Payload {
         // SAFETY: `set_writable` requires memory that is writable while the owner lives. With `writable=False` the caller has promised
         // not to write the tensor, and tensorferry writes no source. The loan makes later conversions treat it as read-only.
         unsafe { tensor.set_writable() };
-        let tensor = record_promised_loan(tensor);
+        let tensor = record_loan(tensor, read_only_loans::lend_promised);
         Ok(Source::in_place(slf.clone().into_any(), OWN_FRAMEWORK, tensor))
     }
 

@@ -65,9 +65,7 @@ impl Location {
         source: &SourceDescription<'_>,
         options: &ConvertOptions,
     ) -> Option<Reason> {
-        let is_read_only = options.writable == Some(false)
-            || source.access == Access::ReadOnly
-            || !source.mutability.allows_writing();
+        let is_read_only = options.writable == Some(false) || !source.allows_writing();
         match self {
             Self::Empty => None,
             Self::Private => Some(Reason::Private),

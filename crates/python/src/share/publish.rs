@@ -40,9 +40,9 @@ use tensorferry_share::{PublishOptions, PublishedTensor, SharedMemory, publish_a
 ///     dtype: The element type under which it is published. None keeps the type.
 ///     copy: None copies memory that cannot be shared, or that is a small part of a large allocation. True always copies.
 ///         False never copies, and raises CopyRequiredError instead.
-///     writable: False publishes read-only memory; True guarantees that consumers can write without side effects. None
-///         follows the memory: if a tensor that is published in place is read-only or immutable, all tensors are
-///         read-only; copies are writable.
+///     writable: False publishes read-only memory; True guarantees that consumers can write, and that no immutable
+///         tensor and no read-only memory changes by it. None follows the memory: if a tensor that is published in place is
+///         read-only or immutable, all tensors are read-only; copies are writable.
 ///     budget: The maximum number of bytes of shared memory for each copy.
 ///     once: Whether only one consumer can attach.
 ///     timeout: Seconds for which the ticket is valid; None for as long as it lives.
