@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import re
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from support.introspect import FRAMEWORKS, TYPES
 from support.introspect import check_tensor as check
 from support.refusals import fact_and_hint
 from support.share_counts import soon
+from torch.utils.data import DataLoader
 
 import tensorferry as ferry
 
@@ -119,15 +121,50 @@ def test_other_leaves_pass() -> None:
         assert batch[key] is given[key], key
 
 
-WITHOUT_TENSORS = [3, "text", None, {}, [], {"a": [1, "b"]}, object()]
+EMPTY = [{}, [], ((), [None])]
 
 
-@pytest.mark.parametrize("given", WITHOUT_TENSORS, ids=lambda given: type(given).__name__)
-def test_batches_without_tensors(given: Any) -> None:
+@pytest.mark.parametrize("given", EMPTY, ids=repr)
+def test_empty_trees_pass(given: Any) -> None:
     feed = ferry.feed([given, given], "torch")
-    found = list(feed)
-    assert found == [given, given]
+    assert list(feed) == [given, given]
     assert (feed.stats().batches, feed.stats().bytes) == (2, 0)
+
+
+WITHOUT_TENSORS: list[Any] = [3, "text", None, [1, 2], {"a": [1, "b"], "n": None}, object()]
+WITHOUT_TENSORS += [[np.float32(1)], [b"bytes"], np.array(["a"]), (3, np.array(["a"]))]
+WITHOUT_TENSORS += [[np.array([None])], np.str_("a")]
+
+
+MAKE_LOADER = {
+    "list": list,
+    "iterator": iter,
+    "DataLoader": lambda batches: DataLoader(batches, None, collate_fn=lambda batch: batch),
+}
+
+
+@pytest.mark.parametrize("make", MAKE_LOADER.values(), ids=MAKE_LOADER)
+@pytest.mark.parametrize("given", WITHOUT_TENSORS, ids=repr)
+def test_batches_without_tensors_are_refused(given: Any, make: Any) -> None:
+    """As `to` refuses them, with the number of the batch."""
+    with pytest.raises(ferry.FerryError) as expected:
+        ferry.to(given, "torch")
+    for before in range(2):
+        epoch = iter(ferry.feed(make([image(0)] * before + [given, image(1)]), "torch"))
+        assert len([next(epoch) for _ in range(before)]) == before
+        with pytest.raises(type(expected.value)) as caught:
+            next(epoch)
+        assert str(caught.value) == f"batch {before}: {expected.value}"
+        assert list(epoch) == []
+
+
+@pytest.mark.parametrize("given", [np.float32(0.5), np.int64(3), b"bytes"], ids=repr)
+def test_numpy_scalars_and_bytes_are_batches(given: Any) -> None:
+    """As arguments of `to` they are tensors, and leaves in a tree."""
+    for make in (list, iter):
+        (batch,) = ferry.feed(make([given]), "torch")
+        expected = ferry.to(given, "torch")
+        assert (batch.dtype, batch.tolist()) == (expected.dtype, expected.tolist())
 
 
 def test_tables_are_batches() -> None:
@@ -259,14 +296,6 @@ def assert_same(found: Any, expected: Any) -> None:
         assert found == expected
 
 
-def converted(batch: Any, target: str, **options: Any) -> Any:
-    """What `to` makes of a batch; without tensors it stays as it is."""
-    try:
-        return ferry.to(batch, target, **options)
-    except ferry.NotATensorError:
-        return batch
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(trees, max_size=4),
@@ -279,12 +308,18 @@ def test_random_batches(
     batches: list[Any], target: str, dtype: str | None, prefetch: int, is_stable: bool
 ) -> None:
     loader = batches if is_stable else (batch for batch in batches)
-    found = list(ferry.feed(loader, target, dtype=dtype, prefetch=prefetch))
-    assert len(found) == len(batches)
-    for one, batch in zip(found, batches, strict=True):
+    epoch = iter(ferry.feed(loader, target, dtype=dtype, prefetch=prefetch))
+    for number, batch in enumerate(batches):
         # Memory that the loader may write again is copied, into the byte order of the machine.
         copy = None if is_stable else True
-        assert_same(one, converted(batch, target, dtype=dtype, copy=copy))
+        try:
+            expected = ferry.to(batch, target, dtype=dtype, copy=copy)
+        except ferry.NotATensorError as error:
+            with pytest.raises(ferry.NotATensorError, match=re.escape(f"batch {number}: {error}")):
+                next(epoch)
+            break
+        assert_same(next(epoch), expected)
+    assert list(epoch) == []
 
 
 INVALID = {

@@ -219,6 +219,25 @@ def test_a_feed_of_a_feed() -> None:
         check_tensor("torch", batch["x"], wanted["x"].astype(np.float64))
 
 
+@pytest.mark.parametrize("make", [lambda rows: rows, lambda rows: rows.to_iterable_dataset()])
+def test_a_dataset_without_a_format_is_fed_through_arrow(make: Any) -> None:
+    """Its rows are Python objects. The hint says what to feed."""
+    dataset = make(datasets.Dataset(pa.table({"y": [1, 2, 3], "x": [0.5, 1.5, 2.5]})))
+    with pytest.raises(ferry.NotATensorError) as caught:
+        list(ferry.feed(dataset, "torch"))
+    fact, hint = fact_and_hint(caught.value)
+    assert fact == "batch 0: the dict holds no tensor: its first leaf is an object of type int"
+    assert 'feed ferry.arrow.batches(dataset, rows, "numpy")' in hint
+    rows = 2
+    found = list(ferry.feed(ferry.arrow.batches(dataset, rows, "numpy"), "torch"))
+    assert [batch["x"].tolist() for batch in found] == [[0.5, 1.5], [2.5]]
+    assert [row["x"].item() for row in ferry.feed(dataset.with_format("torch"), "torch")] == [
+        0.5,
+        1.5,
+        2.5,
+    ]
+
+
 def test_workers() -> None:
     """DataLoader with two workers, in a process without JAX, whose threads a fork would lose. The
     process exits in the middle of epochs."""

@@ -42,25 +42,26 @@ def run_on_another_thread(function: Callable[[], None]) -> None:
 
 
 def test_context_variables() -> None:
-    def loader() -> Iterator[str]:
-        yield variable.get()
+    def loader() -> Iterator[Any]:
+        yield np.ones(1), variable.get()
         variable.set("set by the loader")
-        yield variable.get()
+        yield np.ones(1), variable.get()
 
     token = variable.set("set by the consumer")
     try:
-        assert list(ferry.feed(loader(), "numpy")) == ["set by the consumer", "set by the loader"]
+        found = [text for _, text in ferry.feed(loader(), "numpy")]
+        assert found == ["set by the consumer", "set by the loader"]
         # The feeder has a copy of the context.
         assert variable.get() == "set by the consumer"
     finally:
         variable.reset(token)
-    assert next(iter(ferry.feed(loader(), "numpy"))) == "not set"
+    assert next(iter(ferry.feed(loader(), "numpy")))[1] == "not set"
 
 
 def test_settings_are_taken_when_an_epoch_starts() -> None:
     class Loader:
-        def __iter__(self) -> Iterator[str]:
-            return (variable.get() for _ in range(1))
+        def __iter__(self) -> Iterator[Any]:
+            return ((np.ones(1), variable.get()) for _ in range(1))
 
     feed = ferry.feed(Loader(), "numpy")
     token = variable.set("later")
@@ -68,8 +69,8 @@ def test_settings_are_taken_when_an_epoch_starts() -> None:
         epoch = iter(feed)
     finally:
         variable.reset(token)
-    assert list(epoch) == ["later"]
-    assert list(feed) == ["not set"]
+    assert [text for _, text in epoch] == ["later"]
+    assert [text for _, text in feed] == ["not set"]
 
 
 @pytest.mark.parametrize("is_stable", [True, False], ids=["list", "generator"])

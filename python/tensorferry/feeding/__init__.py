@@ -32,11 +32,12 @@ def feed(
     """Converts the batches of a loader on another thread, before the loop asks for them.
 
     One thread pulls batches from the loader and converts them. It stops while `prefetch` batches
-    are ready. Leaves of a batch that are not tensors pass unchanged.
+    are ready. Leaves of a batch that are not tensors pass unchanged beside tensors.
 
     Args:
         loader: Any iterable of tensors or trees of tensors: a DataLoader of PyTorch, a dataset of
-            tf.data or Grain, a list, a generator.
+            tf.data or Grain, a list, a generator. A dataset of Hugging Face whose rows hold no
+            tensor is fed through `ferry.arrow.batches`.
         framework: The framework of the batches, by name or as its module.
         device: As for `to`, also a jax.sharding.Sharding; or a tree of devices with the structure
             of the upper part of a batch.
@@ -98,7 +99,9 @@ class Feed:
             )
         self._loader = loader
         self._prefetch = min(operator.index(prefetch), sys.maxsize)
-        self._options = _BatchOptions(framework, device, dtype, copy, keeps_its_batches(loader))
+        self._options = _BatchOptions(
+            loader, framework, device, dtype, copy, keeps_its_batches(loader)
+        )
         self._times = WaitTimes()
         self._epochs: weakref.WeakSet[Epoch] = weakref.WeakSet()
         self._feeders: weakref.WeakSet[Feeder] = weakref.WeakSet()

@@ -35,9 +35,9 @@ impl EpochMemory {
         Self { prefetch, batch_number: AtomicUsize::new(0), state: Mutex::default() }
     }
 
-    /// Begins the next batch, which uses the next stream.
-    pub(crate) fn begin_batch(&self) {
-        self.batch_number.fetch_add(1, Ordering::Relaxed);
+    /// Begins the next batch, which uses the next stream. Returns its number, from 0 on.
+    pub(crate) fn begin_batch(&self) -> usize {
+        self.batch_number.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The memory of a GPU.

@@ -27,13 +27,18 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     let hint = match name.as_str() {
         "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
         "polars.lazyframe.frame.LazyFrame" => "pass x.collect()",
-        _ if name.starts_with("datasets.") => {
+        _ if is_dataset(object) => {
             "pass it to ferry.arrow.to or ferry.arrow.batches, which read datasets of Hugging Face"
         }
         _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
         _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
     };
     fail(ErrorKind::NotATensor, format!("an object of type {name} is not a tensor"), hint)
+}
+
+/// Whether the object belongs to the package of Hugging Face's datasets.
+pub(crate) fn is_dataset(object: &Bound<'_, PyAny>) -> bool {
+    type_name(object).starts_with("datasets.")
 }
 
 /// Whether the object has a `state_dict()`, as modules and optimizers of PyTorch do.

@@ -1,7 +1,7 @@
 //! Batches of `ferry.feed`: the start of a batch's job on the feeder's thread, and the order of its work with the consumer's streams.
 //!
 //! `tensorferry.feeding` has the thread and the queue. Here a batch differs from the tree of `to_async` in four points: its device
-//! and its type may be prefix trees, leaves that are not tensors pass, sparse tensors are converted at once, and memory that the
+//! and its type may be prefix trees, arrays of text pass beside a tensor, sparse tensors are converted at once, and memory that the
 //! loader may write again is copied.
 
 mod prefix_tree;
@@ -20,7 +20,7 @@ use crate::conversion::request::ConversionRequest;
 use crate::conversion::sharded;
 use crate::conversion::streams::Streams;
 use crate::conversion::transfer::{PendingTransfer, Started};
-use crate::errors::Result;
+use crate::errors::{Failure, Result, is_dataset};
 use crate::frameworks::{self, Target};
 use crate::sparse::{self, SparseCall, retry_as_sparse};
 use crate::trees::traverse::{self, Path};
@@ -28,8 +28,12 @@ use prefix_tree::PrefixTree;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, PoisonError};
-use tensorferry_core::{Device, fallible};
+use tensorferry_core::{Device, ErrorKind, fallible};
 use tensorferry_cuda::{Gpu, Stream, SyncPoint, TransferControl};
+
+/// The advice for a dataset of Hugging Face whose rows are Python objects.
+const DATASET_ADVICE: &str =
+    "feed ferry.arrow.batches(dataset, rows, \"numpy\"), which reads the columns as tensors";
 
 /// The options of a feed. `stable` says that the loader never writes the memory of a batch again.
 #[pyclass(frozen, module = "tensorferry._native", name = "_BatchOptions")]
@@ -40,12 +44,15 @@ pub(crate) struct BatchOptions {
     dtype: PrefixTree,
     copy: Option<bool>,
     is_stable: bool,
+    /// Whether the loader is a dataset of Hugging Face.
+    is_dataset: bool,
 }
 
 #[pymethods]
 impl BatchOptions {
     #[new]
     fn new(
+        loader: &Bound<'_, PyAny>,
         framework: &Bound<'_, PyAny>,
         device: &Bound<'_, PyAny>,
         dtype: &Bound<'_, PyAny>,
@@ -70,14 +77,29 @@ impl BatchOptions {
             dtype: PrefixTree::new("dtype", dtype, &check("dtype"))?,
             copy: copy.extract()?,
             is_stable: stable,
+            is_dataset: is_dataset(loader),
         })
     }
 
     /// Prepares the job of a batch. Called on the feeder's thread, which runs it afterwards.
-    fn start<'py>(
+    fn start(slf: &Bound<'_, Self>, batch: &Bound<'_, PyAny>, memory: &BatchMemory) -> Result<StartedBatch> {
+        let place = format!("batch {}", memory.0.begin_batch());
+        Self::start_batch(slf, batch, memory, &place).map_err(|failure| match failure {
+            Failure::Ferry(error) if error.kind() == ErrorKind::NotATensor => {
+                let error = error.at(&place);
+                if slf.get().is_dataset { error.with_advice(DATASET_ADVICE) } else { error }.into()
+            }
+            other => other,
+        })
+    }
+}
+
+impl BatchOptions {
+    fn start_batch<'py>(
         slf: &Bound<'py, Self>,
         batch: &Bound<'py, PyAny>,
         memory: &BatchMemory,
+        place: &str,
     ) -> Result<StartedBatch> {
         let (py, this) = (slf.py(), slf.get());
         // One object may get two types if it appears twice.
@@ -86,31 +108,43 @@ impl BatchOptions {
         let batch = resolved.as_ref().unwrap_or(batch);
         this.device.check("device", batch, "")?;
         this.dtype.check("dtype", batch, "")?;
-        memory.0.begin_batch();
         let mut work = JobWork::new(py)?;
         let is_traced = work.is_traced();
-        let mut start =
-            BatchStart { options: this, batch, memory: &memory.0, is_traced, streams: Vec::new() };
-        let mut has_columns = false;
-        let tensors = &mut work.tensors;
-        let rebuilt = traverse::walk_any(batch, visits_each, &mut |leaf, path| {
-            has_columns |= leaf.kind() == Recognised::ArrowColumn;
-            let tensor = start.start_tensor(leaf, path)?;
-            fallible::try_push(tensors, tensor)?;
-            Ok(leaf.object().clone())
-        })?;
-        // A table in the batch is read once: the rebuilt tree has its columns.
-        let object = if has_columns { rebuilt } else { batch.clone() }.unbind();
-        let late_conversion =
-            Box::new(LateBatch { options: slf.clone().unbind(), batch: object.clone_ref(py) });
-        work.tree = Some(JobTree { object, visits_each, late_conversion });
+        let mut start = BatchStart {
+            options: this,
+            batch,
+            memory: &memory.0,
+            is_traced,
+            streams: Vec::new(),
+            has_tensor: false,
+            text_failure: None,
+        };
+        let recognised = recognise(batch)?;
+        if let Some(container) = traverse::container_of(recognised)? {
+            let mut has_columns = false;
+            let tensors = &mut work.tensors;
+            let rebuilt = traverse::walk_batch(batch, container, visits_each, &mut |leaf, path| {
+                has_columns |= leaf.kind() == Recognised::ArrowColumn;
+                let tensor = start.start_tensor(leaf, path)?;
+                fallible::try_push(tensors, tensor)?;
+                Ok(leaf.object().clone())
+            })?;
+            // A table in the batch is read once: the rebuilt tree has its columns.
+            let object = if has_columns { rebuilt } else { batch.clone() }.unbind();
+            let late_conversion =
+                Box::new(LateBatch { options: slf.clone().unbind(), batch: object.clone_ref(py) });
+            work.tree = Some(JobTree { object, visits_each, late_conversion });
+        } else {
+            work.tensors.push(start.start_tensor(recognised, &Path::ROOT)?);
+        }
+        if let (Some(failure), false) = (start.text_failure, start.has_tensor) {
+            return Err(failure.within(place));
+        }
         let (job, prepared) = job::prepare_job(py, work, TransferControl::timed())?;
         let (job, prepared) = (job.unbind(), Mutex::new(prepared));
         Ok(StartedBatch { job, prepared, target: this.target, streams: start.streams })
     }
-}
 
-impl BatchOptions {
     /// The keyword arguments of `to` for one tensor.
     fn keywords<'py>(&self, batch: &Bound<'py, PyAny>, path: &Path<'py, '_>) -> Result<Bound<'py, PyDict>> {
         let py = batch.py();
@@ -141,6 +175,9 @@ struct BatchStart<'a, 'py> {
     is_traced: bool,
     /// The streams of the results, if the users of the target choose streams.
     streams: Vec<EpochStream>,
+    has_tensor: bool,
+    /// Why the first array of text in the tree is not a tensor. It passes beside a tensor.
+    text_failure: Option<Failure>,
 }
 
 impl<'py> BatchStart<'_, 'py> {
@@ -156,7 +193,10 @@ impl<'py> BatchStart<'_, 'py> {
         let source = object.clone().unbind();
         let begun = match sharded::start_object(leaf, &request, self.is_traced) {
             Ok(begun) => begun,
-            Err(_) if is_text(object)? => {
+            Err(failure) if is_text(object)? => {
+                let is_root = path.steps().is_empty();
+                let located = if is_root { failure } else { failure.at(&path.format()) };
+                self.text_failure.get_or_insert(located);
                 let result = if request.is_snapshot && object.hasattr("flags")? {
                     object.call_method0("copy")?
                 } else {
@@ -171,10 +211,12 @@ impl<'py> BatchStart<'_, 'py> {
                     keywords.set_item("copy", true)?;
                 }
                 let result = retry_as_sparse(failure, SparseCall::To, object, framework, Some(&keywords))?;
+                self.has_tensor = true;
                 let conversion = JobConversion::Done(result.unbind());
                 return Ok(JobTensor { source, conversion, reports: Vec::new() });
             }
         };
+        self.has_tensor = true;
         let StartedObject { mut started, reports, device, is_gpu_source } = begun;
         if let Some(device) = device.filter(|device| device.is_cuda())
             && self.options.target.builtin()?.has_named_streams()

@@ -38,6 +38,9 @@ pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
 pub(crate) struct Path<'py, 'a>(&'a [PathStep<'py>]);
 
 impl<'py> Path<'py, '_> {
+    /// The path to the root itself.
+    pub(crate) const ROOT: Self = Self(&[]);
+
     pub(crate) fn steps(&self) -> &[PathStep<'py>] {
         self.0
     }
@@ -98,12 +101,17 @@ pub(crate) fn walk<'py, 'a>(
     rebuild: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut walk = Walk::new(visit, rebuild);
-    let result = walk.root(object, container)?;
-    match walk.first_other {
-        Some(other) if !walk.has_tensor => Err(no_tensor(object, &other)),
-        _ => Ok(result),
-    }
+    Walk::new(visit, rebuild).root_with_tensor(object, container)
+}
+
+/// As [`walk`] with `rebuild`, for a batch of a feed. With `visits_each`, an object that appears twice is visited twice.
+pub(crate) fn walk_batch<'py, 'a>(
+    object: &Bound<'py, PyAny>,
+    container: Container,
+    visits_each: bool,
+    visit: &'a mut Visit<'py, 'a>,
+) -> Result<Bound<'py, PyAny>> {
+    Walk { visits_each, ..Walk::new(visit, true) }.root_with_tensor(object, container)
 }
 
 /// As [`walk`], for arguments and results of functions, which may hold no tensor.
@@ -172,6 +180,19 @@ impl<'py, 'a> Walk<'py, 'a> {
     fn root(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
         let result = self.node(object, container);
         result.map_err(|failure| self.locate(failure))
+    }
+
+    /// As [`Self::root`]. A tree with leaves but without a tensor is an error.
+    fn root_with_tensor(
+        mut self,
+        object: &Bound<'py, PyAny>,
+        container: Container,
+    ) -> Result<Bound<'py, PyAny>> {
+        let result = self.root(object, container)?;
+        match self.first_other {
+            Some(other) if !self.has_tensor => Err(no_tensor(object, &other)),
+            _ => Ok(result),
+        }
     }
 
     /// The failure with the path at which it was raised.
