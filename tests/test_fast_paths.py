@@ -185,6 +185,7 @@ OWN_NAMES = {
     "_ExportedColumn",
     "_ExportedTable",
     "_to_any",
+    "_to_results",
     "_finish",
     "_tensorferry_loan",
     "_local",  # threading.local

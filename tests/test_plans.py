@@ -109,6 +109,30 @@ def test_one_class_for_tensors_trees_and_sparse_tensors():
     assert ferry.to(tree, "torch")["s"].layout == torch.sparse_csr
 
 
+def test_a_tree_notes_its_numpy_scalars():
+    tree = {
+        "x": np.ones(2),
+        "lr": np.float64(0.1),
+        "steps": [np.int64(n) for n in range(5)],
+        "n": 3,
+    }
+    plan = ferry.plan(tree, "torch")
+    assert [part.name for part in plan.parts] == ["['x']"]
+    (note,) = plan.notes
+    assert "['lr'], ['steps'][0] and 4 more" in note
+    assert note in str(plan)
+    assert note in Checked(plan._repr_html_()).text
+    found = ferry.to(tree, "torch")
+    assert found["lr"] is tree["lr"]
+    assert all(one is other for one, other in zip(found["steps"], tree["steps"], strict=True))
+    assert ferry.plan({"x": np.ones(2), "n": 3}, "torch").notes == []
+    # Alone it is a tensor, and a tree of scalars alone is refused.
+    assert ferry.plan(np.float64(0.1), "torch").shape == ()
+    for call in (ferry.plan, ferry.to):
+        with pytest.raises(ferry.NotATensorError, match=r"holds no tensor: .* numpy\.float64"):
+            call([np.float64(0.1)], "torch")
+
+
 def test_what_is_not_known_is_not_told():
     assert ferry.plan([np.ones(3)], "torch").expected_seconds is None
     assert ferry.plan([], "torch").expected_seconds is None

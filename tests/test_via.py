@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import concurrent.futures
 import dataclasses
@@ -11,6 +12,7 @@ import typing
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import mlx.core as mx
 import numpy as np
 import paddle
@@ -164,6 +166,84 @@ def test_returns_that_mean_nothing():
 @pytest.mark.parametrize("value", [None, 3, "x", [], (1, 2)])
 def test_results_that_are_no_tensors(value):
     assert ferry.via("torch")(lambda x: value)(tensor("numpy")) == value
+
+
+SCALARS = [
+    *(np.float64(0.5), np.float32(1.5), np.float16(2), np.int64(-3), np.uint8(4), np.bool_(True)),
+    *(np.complex64(1 + 2j), ml_dtypes.bfloat16(3), ml_dtypes.float8_e4m3fn(0.5)),
+]
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=lambda scalar: type(scalar).__name__)
+@pytest.mark.parametrize("caller", KINDS)
+def test_numpy_scalars_of_a_result_are_tensors(caller, scalar):
+    x = tensor(caller)
+    try:
+        expected = ferry.to(np.asarray(scalar), caller)
+    except ferry.UnsupportedDTypeError:
+        # Refused as an array of this type is.
+        for given in (scalar, [scalar]):
+            with pytest.raises(
+                ferry.UnsupportedDTypeError, match=r"the result of .*\nhint: write returns="
+            ):
+                ferry.via("numpy")(lambda _, y=given: y)(x)
+        return
+    found = ferry.via("numpy")(lambda _: scalar)(x)
+    if caller == "numpy":
+        assert found is scalar
+        return
+    pair, tree = ferry.via("numpy")(lambda _: ((scalar, 2.5), {"a": [scalar, None, "x"]}))(x)
+    assert (pair[1], tree["a"][1:]) == (2.5, [None, "x"])
+    for one in (
+        found,
+        pair[0],
+        tree["a"][0],
+        ferry.via("numpy", returns=caller)(lambda _: scalar)(0),
+    ):
+        assert type(one) is type(expected)
+        assert (one.dtype, tuple(one.shape)) == (expected.dtype, ())
+        assert ferry.to(one, "numpy").tobytes() == scalar.tobytes()
+
+
+OTHER_SCALARS = [np.str_("a"), np.bytes_(b"a"), np.datetime64("2020-01-01"), np.timedelta64(3, "s")]
+OTHER_SCALARS += [np.zeros(1, "i4,f4")[0], np.longdouble(2)]
+
+
+@pytest.mark.parametrize("scalar", OTHER_SCALARS, ids=lambda scalar: type(scalar).__name__)
+def test_numpy_scalars_of_other_types_pass(scalar):
+    x = torch.ones(2)
+    assert ferry.via("numpy")(lambda _: scalar)(x) is scalar
+    found = ferry.via("numpy")(lambda x: {"x": x, "s": (scalar, x.mean())})(x)
+    assert found["s"][0] is scalar
+    assert torch.equal(found["s"][1], torch.tensor(1.0))
+
+
+def test_numpy_scalars_with_options_and_as_arguments():
+    half = ferry.via("numpy", returns={"framework": "same", "dtype": "float16"})(lambda x: x.sum())
+    for x in (torch.ones(3), np.ones(3)):
+        found = half(x)
+        assert type(found) is type(x)
+        assert (str(found.dtype).removeprefix("torch."), found.item()) == ("float16", 3)
+    assert type(ferry.via("numpy", returns="keep")(np.sum)(torch.ones(3))) is np.float32
+    # Arguments pass, and without a tensor among them so do results. Other bodies return numbers.
+    assert ferry.via("numpy")(lambda x, n: type(n))(torch.ones(1), np.int8(3)) is np.int8
+    assert type(ferry.via("numpy")(lambda n: n + n)(np.int8(3))) is np.int8
+    assert type(ferry.via("torch")(lambda x: np.int8(3))(np.ones(1))) is np.int8
+    assert type(ferry.via("torch")(lambda x: np.int8(3))(jnp.ones(1))) is np.int8
+
+    @ferry.via("numpy")
+    async def mean(x):
+        return x.mean()
+
+    assert torch.equal(asyncio.run(mean(torch.ones(3))), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("caller", ["torch", "jax", "tensorflow"])
+def test_numpy_scalars_of_a_function_for_sparse_tensors(caller):
+    x = SPARSE[caller](np.diag(np.float32([1, 2, 3])))
+    found = ferry.via("scipy")(lambda matrix: matrix.sum())(x)
+    assert type(found) is type(ferry.to(np.float32(0), caller))
+    assert float(found) == 6
 
 
 # Wishes for the way in.

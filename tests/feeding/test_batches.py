@@ -266,7 +266,10 @@ tensors = st.builds(
     st.sampled_from([np.float32, np.int32, np.uint8, np.bool_, np.dtype(">f4")]),
     st.integers(0, 99),
 )
-others = st.one_of(st.none(), st.integers(), st.text(max_size=3), st.floats(allow_nan=False))
+scalars = st.sampled_from([np.float32(0.5), np.int8(3), np.bool_(True), np.complex64(1j)])
+others = st.one_of(
+    *(st.none(), st.integers(), st.text(max_size=3), st.floats(allow_nan=False), scalars)
+)
 trees = st.recursive(
     st.one_of(tensors, others),
     lambda below: st.one_of(

@@ -118,10 +118,14 @@ fn plan_of<'py>(
     let resolved = arrow::read::resolve(x, arrow::read::Purpose::Plan)?;
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
-    let mut parts = Vec::new();
+    let (mut parts, mut scalars) = (Vec::new(), Vec::new());
     let walk = if allow_no_tensor { traverse::walk_allowing_no_tensor } else { traverse::walk };
     match traverse::container_of(recognised)? {
         Some(container) => drop(walk(x, container, false, &mut |leaf, path| {
+            if traverse::is_scalar(leaf.kind()) {
+                try_push(&mut scalars, path.format())?;
+                return Ok(leaf.object().clone());
+            }
             for plan in plan_one(leaf)? {
                 try_push(&mut parts, plan.below(path.format()))?;
             }
@@ -138,7 +142,7 @@ fn plan_of<'py>(
         Some(request) => request.target.capabilities(py)?.framework,
         None => sparse::sparse_only_framework(framework).unwrap_or_default(),
     };
-    let tree = TreeReport::new(target.to_owned(), parts);
+    let tree = TreeReport::new(target.to_owned(), parts).with_scalars(&scalars);
     Ok(Bound::new(py, PlanReport::from(tree))?.into_any())
 }
 

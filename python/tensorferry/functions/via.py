@@ -2,9 +2,9 @@
 
 `ferry.to` converts the arguments to the framework as one tree, and the result back to the origin:
 the framework and device of the first tensor, in the order of the signature, depth first. Keyword
-arguments and containers are included; objects that are not tensors pass unchanged. Memory is shared
-where possible, so a function that writes in place may write to the caller's tensor; `copy=True`
-prevents that.
+arguments and containers are included; objects that are not tensors pass unchanged. NumPy scalars
+that a function of NumPy returns go back as 0-d tensors. Memory is shared where possible, so a
+function that writes in place may write to the caller's tensor; `copy=True` prevents that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from tensorferry._native import FerryError, NotATensorError, _to_any, canonical, to
+from tensorferry._native import FerryError, NotATensorError, _to_any, _to_results, canonical, to
 from tensorferry.framework_register import is_sparse_only
 from tensorferry.functions.callables import FunctionInfo, inspect_function, refuse
 from tensorferry.functions.origins import (
@@ -113,14 +113,22 @@ def _parse_returns(returns: Any) -> tuple[str | None, dict[str, Any]]:
     return canonical(returns), _drop_defaults(**extra)
 
 
-def convert_result(result: Any, framework: str, options: dict[str, Any]) -> Any:
-    """A result converted to a framework, whether it is a tensor, a tree or neither."""
+def convert_result(
+    result: Any, framework: str, options: dict[str, Any], has_scalars: bool = False
+) -> Any:
+    """A result converted to a framework, whether it is a tensor, a tree or neither.
+
+    With `has_scalars`, NumPy scalars are tensors, unless they go to NumPy as they are.
+    """
     if tensor_type_of(result) is not None:
         return to(result, framework, **options)
-    return None if result is None else _to_any((result,), framework, **options)[0]
+    if result is None:
+        return None
+    convert = _to_results if has_scalars and (framework != "numpy" or options) else _to_any
+    return convert((result,), framework, **options)[0]
 
 
-def return_to_origin(result: Any, origin: Origin) -> Any:
+def return_to_origin(result: Any, origin: Origin, has_scalars: bool = False) -> Any:
     """A result converted to the framework and device of the first argument."""
     framework, device, traced, _ = origin
     if traced:
@@ -135,7 +143,8 @@ def return_to_origin(result: Any, origin: Origin) -> Any:
                 return result
             if framework not in multi_cpu_frameworks:
                 return to(result, framework)
-    return convert_result(result, framework, {} if framework == "numpy" else {"device": device})
+    options = {} if framework == "numpy" else {"device": device}
+    return convert_result(result, framework, options, has_scalars)
 
 
 def _return_to_sparse_origin(result: Any, framework: str, options: dict[str, Any]) -> Any:
@@ -156,6 +165,8 @@ def _wrap(info: FunctionInfo, target: Target, fixed: str | None, extra: dict[str
 
     function, _, skip, _, is_async = info
     name, options = target
+    # Functions of NumPy, and of sparse tensors over its arrays, return scalars for 0-d arrays.
+    has_scalars = name == "numpy" or is_sparse_only(name)
 
     def convert_in(args: Any, keywords: Any) -> tuple[Any, Any, Origin | None]:
         try:
@@ -185,15 +196,17 @@ def _wrap(info: FunctionInfo, target: Target, fixed: str | None, extra: dict[str
     def convert_out(result: Any, origin: Origin | None) -> Any:
         try:
             if fixed is not None:
-                return result if fixed == "keep" else convert_result(result, fixed, extra)
+                return (
+                    result if fixed == "keep" else convert_result(result, fixed, extra, has_scalars)
+                )
             if origin is None:
                 return result
             if extra and is_sparse_only(origin.framework):
                 return _return_to_sparse_origin(result, origin.framework, extra)
             if extra:
                 device = {} if origin.framework == "numpy" else {"device": origin.device}
-                return convert_result(result, origin.framework, device | extra)
-            return return_to_origin(result, origin)
+                return convert_result(result, origin.framework, device | extra, has_scalars)
+            return return_to_origin(result, origin, has_scalars)
         except FerryError as error:
             refuse_result(error, info.name, returns=fixed or "same")
 

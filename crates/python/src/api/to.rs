@@ -20,10 +20,10 @@ use crate::conversion::request::ConversionRequest;
 use crate::conversion::sharded;
 use crate::conversion::tree_memory::TreeMemory;
 use crate::errors::{Failure, Result, fail};
-use crate::frameworks;
+use crate::frameworks::{self, numpy};
 use crate::interpreter::owner::drop_deferred;
 use crate::sparse::{self, retry_as_sparse};
-use crate::trees::traverse;
+use crate::trees::traverse::{self, is_scalar};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -74,7 +74,13 @@ Example:
     >>> ferry.to({\"w\": [np.ones(2)]}, \"torch\")[\"w\"][0].sum().item()
     2.0";
 
-/// Adds `to` to the module, and the private `_to_any` for arguments and results of functions, which may hold no tensor.
+/// What a tree is: a caller's, which must hold a tensor; the arguments of a function, which may hold none; or the results of a
+/// function of NumPy, whose scalars are tensors too.
+const TENSORS: u8 = 0;
+const ARGUMENTS: u8 = 1;
+const RESULTS: u8 = 2;
+
+/// Adds `to` to the module, and the private `_to_any` and `_to_results` for arguments and results of functions.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     const fn definition(
         name: &'static CStr,
@@ -88,11 +94,14 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
             ml_doc: doc.as_ptr(),
         }
     }
-    static mut TO: ffi::PyMethodDef = definition(c"to", DOC, enter::<false>);
+    static mut TO: ffi::PyMethodDef = definition(c"to", DOC, enter::<TENSORS>);
     static mut TO_ANY: ffi::PyMethodDef =
-        definition(c"_to_any", c"As `to`, but returns a tree without tensors unchanged.", enter::<true>);
+        definition(c"_to_any", c"As `to`, but returns a tree without tensors unchanged.", enter::<ARGUMENTS>);
+    static mut TO_RESULTS: ffi::PyMethodDef =
+        definition(c"_to_results", c"As `_to_any`, but converts the NumPy scalars too.", enter::<RESULTS>);
     let name = module.name()?;
-    for (attribute, definition) in [("to", &raw mut TO), ("_to_any", &raw mut TO_ANY)] {
+    let functions = [("to", &raw mut TO), ("_to_any", &raw mut TO_ANY), ("_to_results", &raw mut TO_RESULTS)];
+    for (attribute, definition) in functions {
         // SAFETY: `PyCFunction_NewEx` requires a definition that outlives the function, and accepts null as the module: the statics
         // are never written. `name` is a live string. The result is a new reference, or null with an exception set.
         let function = unsafe {
@@ -104,8 +113,8 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// The C function that Python calls. `ALLOW_NO_TENSOR` accepts a tree without tensors.
-unsafe extern "C" fn enter<const ALLOW_NO_TENSOR: bool>(
+/// The C function that Python calls.
+unsafe extern "C" fn enter<const TREE: u8>(
     _module: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
@@ -124,7 +133,7 @@ unsafe extern "C" fn enter<const ALLOW_NO_TENSOR: bool>(
                 // SAFETY: `convert_with_keywords` requires the arguments of a call with `METH_FASTCALL | METH_KEYWORDS`: `definition`
                 // declares these flags, and Python passes these arguments.
                 to_raw_result(py, unsafe {
-                    convert_with_keywords::<ALLOW_NO_TENSOR>(py, arguments, count as usize, names)
+                    convert_with_keywords::<TREE>(py, arguments, count as usize, names)
                 })
             });
         }
@@ -143,7 +152,7 @@ unsafe extern "C" fn enter<const ALLOW_NO_TENSOR: bool>(
         match outcome {
             Outcome::Done(result) => result.into_ptr(),
             outcome => Python::attach(|py| {
-                to_raw_result(py, convert_without_fast_path::<ALLOW_NO_TENSOR>(x, framework, outcome))
+                to_raw_result(py, convert_without_fast_path::<TREE>(x, framework, outcome))
             }),
         }
     };
@@ -165,7 +174,7 @@ fn to_raw_result(py: Python<'_>, result: Result<Bound<'_, PyAny>>) -> *mut ffi::
 }
 
 /// Completes a call with two positional arguments that the fast path did not complete.
-fn convert_without_fast_path<'py, const ALLOW_NO_TENSOR: bool>(
+fn convert_without_fast_path<'py, const TREE: u8>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     outcome: Outcome<'py>,
@@ -177,9 +186,9 @@ fn convert_without_fast_path<'py, const ALLOW_NO_TENSOR: bool>(
         Outcome::NeedsPlan(source) => convert::convert_by_plan(x.py(), source, &request()?, None),
         Outcome::Failed(failure) => match frameworks::target(framework) {
             Ok(_) => retry_as_sparse(failure, sparse::SparseCall::To, x, framework, None),
-            Err(failure) => without_target::<ALLOW_NO_TENSOR>(failure, x, framework, None),
+            Err(failure) => without_target::<TREE>(failure, x, framework, None),
         },
-        Outcome::NotApplicable => convert_all::<ALLOW_NO_TENSOR>(x, framework, None, &request()?, None),
+        Outcome::NotApplicable => convert_all::<TREE>(x, framework, None, &request()?, None),
     }
 }
 
@@ -187,7 +196,7 @@ fn convert_without_fast_path<'py, const ALLOW_NO_TENSOR: bool>(
 ///
 /// # Safety
 /// `arguments` points to `count` live objects, followed by one for each name of the tuple `names`, which may be null.
-unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
+unsafe fn convert_with_keywords<'py, const TREE: u8>(
     py: Python<'py>,
     arguments: *const *mut ffi::PyObject,
     count: usize,
@@ -231,15 +240,15 @@ unsafe fn convert_with_keywords<'py, const ALLOW_NO_TENSOR: bool>(
     }
     let target = match frameworks::target(framework) {
         Ok(target) => target,
-        Err(failure) => return without_target::<ALLOW_NO_TENSOR>(failure, x, framework, Some(&keywords)),
+        Err(failure) => return without_target::<TREE>(failure, x, framework, Some(&keywords)),
     };
     let ParsedKeywords { options, sharding, stream, out, progress } = options::parse("to", &keywords, true)?;
     let request = ConversionRequest { progress, options, sharding, stream, ..ConversionRequest::new(target) };
-    convert_all::<ALLOW_NO_TENSOR>(x, framework, out.as_ref(), &request, Some(&keywords))
+    convert_all::<TREE>(x, framework, out.as_ref(), &request, Some(&keywords))
 }
 
 /// Converts to a framework that has no dense tensors, or raises.
-fn without_target<'py, const ALLOW_NO_TENSOR: bool>(
+fn without_target<'py, const TREE: u8>(
     failure: Failure,
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
@@ -251,13 +260,13 @@ fn without_target<'py, const ALLOW_NO_TENSOR: bool>(
     if let Some(keywords) = keywords {
         options::parse("to", keywords, true)?;
     }
-    sparse::convert_tree(x, framework, keywords, ALLOW_NO_TENSOR, &mut |leaf| {
+    sparse::convert_tree(x, framework, keywords, TREE != TENSORS, &mut |leaf| {
         Err(sparse::dense_input_error(leaf.object(), framework))
     })
 }
 
 /// Converts a tensor, or each tensor of a tree.
-fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
+fn convert_all<'py, const TREE: u8>(
     x: &Bound<'py, PyAny>,
     framework: &Bound<'py, PyAny>,
     out: Option<&Bound<'py, PyAny>>,
@@ -284,8 +293,19 @@ fn convert_all<'py, const ALLOW_NO_TENSOR: bool>(
     {
         let _memory = TreeMemory::begin();
         return batch::batched(x.py(), request, || {
-            let walk = if ALLOW_NO_TENSOR { traverse::walk_allowing_no_tensor } else { traverse::walk };
-            walk(x, container, true, &mut |leaf, _| convert_one(leaf))
+            let walk = match TREE {
+                TENSORS => traverse::walk,
+                ARGUMENTS => traverse::walk_allowing_no_tensor,
+                _ => traverse::walk_with_scalars,
+            };
+            walk(x, container, true, &mut |leaf, _| {
+                let object = leaf.object();
+                // Scalars of text and times pass.
+                if is_scalar(leaf.kind()) && numpy::dtype_of(&object.getattr("dtype")?).is_err() {
+                    return Ok(object.clone());
+                }
+                convert_one(leaf)
+            })
         });
     }
     convert_one(recognised)

@@ -76,6 +76,7 @@ fn write_tree(card: &mut Card, tree: &TreeReport) -> Result<()> {
             }
         }
     }
+    write_notes(card, &tree.notes);
     Ok(())
 }
 
@@ -94,7 +95,11 @@ fn write_sparse_body(card: &mut Card, plan: &SparseReport) {
             write_array(card, part.display_name(), array);
         }
     }
-    let notes: Vec<_> = plan.notes.iter().map(|note| ("note", note.clone())).collect();
+    write_notes(card, &plan.notes);
+}
+
+fn write_notes(card: &mut Card, notes: &[String]) {
+    let notes: Vec<_> = notes.iter().map(|note| ("note", note.clone())).collect();
     card.details(&notes);
 }
 

@@ -284,14 +284,14 @@ impl PlanReport {
         }
     }
 
-    /// Notes on aliasing, gradients, snapshots and the order of sparse elements.
+    /// Notes on aliasing, gradients, snapshots, the order of sparse elements, and the NumPy scalars of a tree.
     #[getter]
-    fn notes(&self) -> PyResult<Vec<String>> {
+    fn notes(&self) -> Vec<String> {
         match &self.content {
-            Tensor(tensor) => Ok(tensor.notes.clone()),
-            Sparse(sparse) => Ok(sparse.notes.clone()),
-            Array(array) => Ok(array.notes.clone()),
-            Tree(_) => Err(self.missing_attribute("notes")),
+            Tensor(tensor) => tensor.notes.clone(),
+            Sparse(sparse) => sparse.notes.clone(),
+            Array(array) => array.notes.clone(),
+            Tree(tree) => tree.notes.clone(),
         }
     }
 
@@ -353,8 +353,8 @@ impl PlanReport {
         }
         if let Ok(dtype) = self.dtype() {
             dict.set_item("dtype", dtype)?;
-            dict.set_item("notes", self.notes()?)?;
         }
+        dict.set_item("notes", self.notes())?;
         if let Some(shape) = self.shape_lengths() {
             dict.set_item("shape", shape)?;
         }

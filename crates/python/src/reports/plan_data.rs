@@ -37,6 +37,7 @@ pub(super) enum PlanContent {
 pub(crate) struct TreeReport {
     pub(super) target: String,
     pub(super) parts: Vec<PlanReport>,
+    pub(super) notes: Vec<String>,
 }
 
 /// The planned conversion of a sparse tensor. The fields are attributes of the Python class `Plan`.

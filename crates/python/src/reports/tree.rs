@@ -18,7 +18,16 @@ pub(super) enum TreeRow<'a> {
 
 impl TreeReport {
     pub(crate) fn new(target: String, parts: Vec<PlanReport>) -> Self {
-        Self { target, parts }
+        Self { target, parts, notes: Vec::new() }
+    }
+
+    /// With a note about the NumPy scalars at these paths.
+    pub(crate) fn with_scalars(mut self, paths: &[String]) -> Self {
+        if !paths.is_empty() {
+            let names = join_names(paths.iter().map(String::as_str));
+            self.notes.push(format!("NumPy scalars stay as they are, like Python numbers: {names}"));
+        }
+        self
     }
 
     pub(super) fn action(&self) -> &'static str {
@@ -73,6 +82,9 @@ impl TreeReport {
                 },
             };
             try_append(&mut text, &line)?;
+        }
+        for note in &self.notes {
+            try_append(&mut text, &format!("\nnote: {note}"))?;
         }
         Ok(text)
     }

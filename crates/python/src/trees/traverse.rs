@@ -86,6 +86,8 @@ pub(crate) struct Walk<'py, 'a> {
     visits_each: bool,
     /// Whether containers are rebuilt around the results. A plan only visits.
     rebuild: bool,
+    /// Whether NumPy scalars are visited too. A plan tells that they pass.
+    visits_scalars: bool,
     /// Whether a tensor was found.
     has_tensor: bool,
     /// The first leaf that is neither a tensor nor None.
@@ -122,6 +124,16 @@ pub(crate) fn walk_allowing_no_tensor<'py, 'a>(
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
     Walk::new(visit, rebuild).root(object, container)
+}
+
+/// As [`walk_allowing_no_tensor`], and visits the NumPy scalars too.
+pub(crate) fn walk_with_scalars<'py, 'a>(
+    object: &Bound<'py, PyAny>,
+    container: Container,
+    rebuild: bool,
+    visit: &'a mut Visit<'py, 'a>,
+) -> Result<Bound<'py, PyAny>> {
+    Walk { visits_scalars: true, ..Walk::new(visit, rebuild) }.root(object, container)
 }
 
 /// As [`walk_allowing_no_tensor`], for any object: a tensor, and any other leaf, is a tree of its own. With `visits_each`, an
@@ -171,6 +183,7 @@ impl<'py, 'a> Walk<'py, 'a> {
             visit,
             visits_each: false,
             rebuild,
+            visits_scalars: !rebuild,
             has_tensor: false,
             first_other: None,
         }
@@ -228,7 +241,8 @@ impl<'py, 'a> Walk<'py, 'a> {
     fn object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let recognised = recognise(object)?;
         let kind = recognised.kind();
-        if matches!(kind, Recognised::Leaf | Recognised::Bytes) || is_scalar(kind) {
+        let is_scalar = is_scalar(kind);
+        if matches!(kind, Recognised::Leaf | Recognised::Bytes) || (is_scalar && !self.visits_scalars) {
             return Ok(self.keep_leaf(object));
         }
         if !self.visits_each
@@ -246,7 +260,10 @@ impl<'py, 'a> Walk<'py, 'a> {
                 None => return Ok(self.keep_leaf(object)),
             },
             _ => {
-                self.has_tensor = true;
+                if is_scalar {
+                    self.keep_leaf(object);
+                }
+                self.has_tensor |= !is_scalar;
                 emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
                 (self.visit)(recognised, &Path(&self.path))?
             }
