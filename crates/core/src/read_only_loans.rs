@@ -8,6 +8,8 @@
 //! planner queries [`may_be_written`] where a result that may be written is requested.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,11 +25,18 @@ struct LoanTable {
     ranges: Mutex<Ranges>,
 }
 
-struct Ranges {
-    /// The number of loans of each range, from its first byte to one past its last.
-    counts: BTreeMap<(usize, usize), usize>,
-    /// The length of the longest range, which bounds a search.
-    longest: usize,
+/// The loans by the logarithm of their length, rounded down.
+struct Ranges([LengthClass; usize::BITS as usize]);
+
+/// The loans of at least `2^class` and less than `2^(class + 1)` bytes: the number of those that start, and that end, at an
+/// address.
+///
+/// The nearest start at or before an address and the nearest end after it show whether a loan contains the address. If one
+/// does, its start is less than `2^class` bytes before the address, or its end is at most as many bytes after it. If a start or
+/// an end is that near, its loan is long enough to contain the address.
+struct LengthClass {
+    starts: BTreeMap<usize, usize>,
+    ends: BTreeMap<usize, usize>,
 }
 
 /// A range of addresses that counts as read-only until this is dropped.
@@ -42,10 +51,58 @@ impl std::fmt::Debug for ReadOnlyLoan {
     }
 }
 
+impl Ranges {
+    const fn new() -> Self {
+        Self([const { LengthClass { starts: BTreeMap::new(), ends: BTreeMap::new() } }; usize::BITS as usize])
+    }
+
+    /// The class of a range; `None` for an empty range, which contains no address.
+    fn class_of(&mut self, (start, end): (usize, usize)) -> Option<&mut LengthClass> {
+        let class = end.saturating_sub(start).checked_ilog2()?;
+        self.0.get_mut(class as usize)
+    }
+
+    fn add(&mut self, range: (usize, usize)) {
+        if let Some(class) = self.class_of(range) {
+            *class.starts.entry(range.0).or_insert(0) += 1;
+            *class.ends.entry(range.1).or_insert(0) += 1;
+        }
+    }
+
+    fn remove(&mut self, range: (usize, usize)) {
+        if let Some(class) = self.class_of(range) {
+            for (counts, address) in [(&mut class.starts, range.0), (&mut class.ends, range.1)] {
+                if let Entry::Occupied(mut count) = counts.entry(address) {
+                    *count.get_mut() -= 1;
+                    if *count.get() == 0 {
+                        count.remove();
+                    }
+                }
+            }
+        }
+    }
+
+    /// For each start and end that a search visits, whether its loan contains `address`: at most two of each class in use.
+    fn search(&self, address: usize) -> impl Iterator<Item = bool> {
+        self.0
+            .iter()
+            .enumerate()
+            .filter(|(_, class)| !class.starts.is_empty())
+            .flat_map(move |(log, class)| {
+                let start = class.starts.range(..=address).next_back();
+                let end = class.ends.range((Excluded(address), Unbounded)).next();
+                [
+                    start.map(|(start, _)| address - start < 1 << log),
+                    end.map(|(end, _)| end - address <= 1 << log),
+                ]
+            })
+            .flatten()
+    }
+}
+
 impl LoanTable {
     const fn new() -> Self {
-        let ranges = Ranges { counts: BTreeMap::new(), longest: 0 };
-        Self { count: AtomicUsize::new(0), ranges: Mutex::new(ranges) }
+        Self { count: AtomicUsize::new(0), ranges: Mutex::new(Ranges::new()) }
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
@@ -53,23 +110,13 @@ impl LoanTable {
     }
 
     fn lend(&'static self, start: usize, end: usize) -> ReadOnlyLoan {
-        let mut ranges = self.ranges();
-        *ranges.counts.entry((start, end)).or_insert(0) += 1;
-        ranges.longest = ranges.longest.max(end.saturating_sub(start));
+        self.ranges().add((start, end));
         self.count.fetch_add(1, Ordering::Release);
         ReadOnlyLoan { range: (start, end), table: self }
     }
 
     fn contains(&self, address: usize) -> bool {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return false;
-        }
-        let ranges = self.ranges();
-        let earliest = address.saturating_sub(ranges.longest);
-        ranges
-            .counts
-            .range((earliest, 0)..=(address, usize::MAX))
-            .any(|(&(start, end), _)| start <= address && address < end)
+        self.count.load(Ordering::Acquire) > 0 && self.ranges().search(address).any(|contains| contains)
     }
 }
 
@@ -91,16 +138,7 @@ pub fn lend_immutable(start: usize, end: usize) -> ReadOnlyLoan {
 
 impl Drop for ReadOnlyLoan {
     fn drop(&mut self) {
-        let mut ranges = self.table.ranges();
-        if let Some(count) = ranges.counts.get_mut(&self.range) {
-            *count -= 1;
-            if *count == 0 {
-                ranges.counts.remove(&self.range);
-            }
-        }
-        if ranges.counts.is_empty() {
-            ranges.longest = 0;
-        }
+        self.table.ranges().remove(self.range);
         self.table.count.fetch_sub(1, Ordering::Release);
     }
 }
@@ -124,6 +162,42 @@ pub fn is_promised(address: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_search_after_a_large_loan_visits_two_entries_of_each_class() {
+        let mut ranges = Ranges::new();
+        ranges.add((0, 1 << 40));
+        for start in (1 << 30..).step_by(64).take(if cfg!(miri) { 100 } else { 10_000 }) {
+            ranges.add((start, start + 32));
+            ranges.add((start, start + 32));
+        }
+        for (address, expected) in [(1 << 30, true), ((1 << 30) + 48, true), (1 << 40, false)] {
+            assert!(ranges.search(address).count() <= 4);
+            assert_eq!(ranges.search(address).any(|contains| contains), expected);
+        }
+        ranges.remove((0, 1 << 40));
+        let answers: Vec<bool> = ranges.search((1 << 30) + 48).collect();
+        assert_eq!(answers, [false, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_search_finds_what_a_list_finds(
+            added in proptest::collection::vec((0usize..300, 0usize..150), 0..30), kept in 0usize..30
+        ) {
+            let mut ranges = Ranges::new();
+            let mut list: Vec<_> = added.into_iter().map(|(start, length)| (start, start + length)).collect();
+            list.iter().for_each(|&range| ranges.add(range));
+            for range in list.drain(kept.min(list.len())..) {
+                ranges.remove(range);
+            }
+            for address in 0..500 {
+                let expected = list.iter().any(|&(start, end)| start <= address && address < end);
+                prop_assert_eq!(ranges.search(address).any(|contains| contains), expected);
+            }
+        }
+    }
 
     #[test]
     fn loans_nest_overlap_and_end() {
