@@ -23,6 +23,8 @@ import tensorferry as ferry
 
 LIMITS_KIB = (0, 3 << 10, 7 << 10, 12 << 10, 20 << 10, 200 << 10)
 
+FILE_LIMITS_KIB = (0, 100, 500, 1 << 10, 2 << 10, 3 << 10, 7 << 10, 12 << 10, 20 << 10, 1 << 20)
+
 # They take little, whatever the tensor's size.
 SMALL = {"share one", "plan one", "print a plan"}
 
@@ -100,6 +102,21 @@ def test_every_operation_meets_both_ends(outcomes) -> None:
     bad = {name for name, _, outcome, _ in outcomes if outcome == "out of memory"}
     assert good == names - ENDLESS
     assert names - SMALL - ENDLESS <= bad
+
+
+def test_files_are_read_and_written_or_memory_ran_out() -> None:
+    """Headers and indices: in .npy and zips, in safetensors and in an index of shards."""
+    found = tried("numpy", "files", *map(str, FILE_LIMITS_KIB))
+    # What Python's own code allocates.
+    pythons = ("Python's MemoryError", "success", "out of memory")
+    wrong = [one for one in found if one[2] not in pythons or (one[2] != pythons[0] and one[3])]
+    assert wrong == []
+    outcomes = {name: set() for name, *_ in found}
+    for name, _, outcome, _ in found:
+        outcomes[name].add(outcome)
+    assert [name for name, met in outcomes.items() if "success" not in met] == []
+    small = {"list long.npy", "list long.npz", "list deflated.npz"}
+    assert {name for name, met in outcomes.items() if "out of memory" not in met} == small
 
 
 def test_pytorch_alone_runs_out_of_memory_too() -> None:

@@ -6,7 +6,7 @@
 use crate::hints;
 use std::io;
 use tensorferry_core::error::HintKey;
-use tensorferry_core::{Error, ErrorKind};
+use tensorferry_core::{Error, ErrorKind, hints as core_hints};
 
 /// Characters of a quoted text in a message.
 const MAX_QUOTED_CHARS: usize = 80;
@@ -33,8 +33,10 @@ pub(crate) fn io_error(context: &str, error: &io::Error) -> Error {
     // Rust appends the number in parentheses; the error keeps it separately.
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
-    let error = Error::new(ErrorKind::Io, format!("{context}: {text}")).with_errno(errno);
+    let kind = if errno == Some(libc::ENOMEM) { ErrorKind::OutOfMemory } else { ErrorKind::Io };
+    let error = Error::new(kind, format!("{context}: {text}")).with_errno(errno);
     match errno {
+        Some(libc::ENOMEM) => error.with_hint(core_hints::FREE_MEMORY),
         Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP) => {
             error.with_hint(hints::CHECK_PATH)
         }
@@ -112,6 +114,8 @@ mod tests {
         let error = io_error("open x", &io::Error::from_raw_os_error(libc::ENOENT));
         assert_eq!((error.kind(), error.errno()), (ErrorKind::Io, Some(libc::ENOENT)));
         assert_eq!(error.fact(), "open x: No such file or directory");
+        let error = io_error("cannot map the file", &io::Error::from_raw_os_error(libc::ENOMEM));
+        assert_eq!((error.kind(), error.errno()), (ErrorKind::OutOfMemory, Some(libc::ENOMEM)));
     }
 
     #[test]

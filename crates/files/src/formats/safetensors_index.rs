@@ -8,17 +8,18 @@
 
 use super::json::{Members, Scalar, invalid_json};
 use super::safetensors;
-use crate::entry::FileContents;
+use crate::entry::{FileContents, FileEntry};
 use crate::errors::{invalid_file, io_error, quoted};
+use crate::header_memory::check_header_memory;
 use crate::hints;
 use crate::options::OpenOptions;
 use crate::reading::file_source::FileSource;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tensorferry_core::Result;
+use tensorferry_core::{Error, Result, fallible};
 
 /// The limit on the size of an index. The indices of the largest models have about 10 MB.
 const MAX_INDEX_BYTES: u64 = 100_000_000;
@@ -91,6 +92,7 @@ pub(crate) fn read_contents(
             source.size()
         )));
     }
+    check_header_memory(source.size())?;
     let index = parse_index(&source.read_to_vec(0, source.size() as usize)?)?;
     let folder = IndexFolder::of(source.path())?;
     let mut sources = vec![source];
@@ -108,15 +110,20 @@ pub(crate) fn read_contents(
     let listed: HashMap<&str, usize> =
         index.weight_map.iter().map(|(name, file)| (name.as_str(), file_indices[file.as_str()])).collect();
     let mut contents = FileContents::default();
-    let (mut entries, mut skipped_names) = (HashMap::new(), HashSet::new());
+    fallible::try_reserve(&mut contents.entries, listed.len())?;
+    // The listed tensors, `None` for those that are skipped.
+    let mut entries: HashMap<String, Option<FileEntry>> = HashMap::new();
+    let entry_bytes = size_of::<(String, Option<FileEntry>)>();
+    entries.try_reserve(listed.len()).map_err(|_| Error::out_of_memory(listed.len() * entry_bytes))?;
     let mut files: Vec<(&str, usize)> = file_indices.iter().map(|(name, index)| (*name, *index)).collect();
     files.sort_unstable_by_key(|file| file.1);
     for (file_name, file) in files {
         let shard = safetensors::read_contents(&sources[file], file, options)
             .map_err(|error| error.at(quoted(file_name)))?;
+        fallible::try_reserve(&mut contents.skipped, shard.entries.len() + shard.skipped.len())?;
         for entry in shard.entries {
             if listed.get(entry.name()) == Some(&file) {
-                entries.insert(entry.name().to_owned(), entry);
+                entries.insert(entry.name().to_owned(), Some(entry));
             } else {
                 let reason = invalid_file(format!(
                     "tensor {} is in {}, where the index does not list it",
@@ -126,13 +133,14 @@ pub(crate) fn read_contents(
                 contents.skipped.push((entry.name().to_owned(), reason));
             }
         }
-        skipped_names.extend(shard.skipped.iter().map(|skipped| skipped.0.clone()));
+        for (name, _) in shard.skipped.iter().filter(|skipped| listed.contains_key(skipped.0.as_str())) {
+            entries.entry(name.clone()).or_insert(None);
+        }
         contents.skipped.extend(shard.skipped);
     }
     for (name, file) in &index.weight_map {
         match entries.remove(name) {
-            Some(entry) => contents.entries.push(entry),
-            None if skipped_names.contains(name) => {}
+            Some(entry) => contents.entries.extend(entry),
             None => {
                 return Err(invalid_file(format!(
                     "the index lists tensor {} in {}, which does not contain it",

@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::slice::ChunksMut;
 use std::sync::{Mutex, PoisonError};
-use tensorferry_core::{Error, ErrorKind, Result, workers};
+use tensorferry_core::{Error, ErrorKind, Result, emergency_pool, fallible, workers};
 
 /// The size of one read. A chunk stays in the cache of its thread while it is hashed.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -60,6 +60,7 @@ impl FileSource {
                 .with_errno(errno)
                 .with_hint(hints::PASS_REGULAR_FILE));
         }
+        emergency_pool::ensure_headroom(size_of::<Self>() + path.as_os_str().len())?;
         Ok(Self { file, size: metadata.len(), path: path.to_owned() })
     }
 
@@ -112,7 +113,8 @@ impl FileSource {
         if (count as u64) > self.size {
             return Err(invalid_file(format!("the file has {} bytes, fewer than {count}", self.size)));
         }
-        let mut bytes = Vec::with_capacity(count);
+        let mut bytes = Vec::new();
+        fallible::try_reserve(&mut bytes, count)?;
         self.fill(offset, count, |_, at| pread(&self.file, spare_capacity(&mut bytes), at))?;
         // The allocator may have returned more memory than was requested.
         bytes.truncate(count);
@@ -157,9 +159,9 @@ impl FileSource {
             // Fails, with the message for a read past the end.
             self.read_at(offset, out)?;
         }
-        let hashes: Vec<Mutex<crc32fast::Hasher>> = (0..if hash { total.div_ceil(CHUNK_BYTES) } else { 0 })
-            .map(|_| Mutex::new(crc32fast::Hasher::new()))
-            .collect();
+        let count = if hash { total.div_ceil(CHUNK_BYTES) } else { 0 };
+        let hashes: Vec<Mutex<crc32fast::Hasher>> =
+            fallible::try_collect((0..count).map(|_| Ok::<_, Error>(Mutex::default())))?;
         let (chunks, failure) = (SharedChunks::new(out), Mutex::new(None));
         let work = || {
             while let Some((index, chunk)) = chunks.next() {

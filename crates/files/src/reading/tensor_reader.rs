@@ -13,7 +13,7 @@ use crate::formats::protobuf::values::ValueDecoder;
 use crate::hints;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use tensorferry_core::Result;
+use tensorferry_core::{Result, fallible};
 
 /// Reads the bytes of one tensor in order. It keeps the file open.
 pub struct TensorReader {
@@ -38,8 +38,10 @@ impl TensorReader {
             }
             DataLocation::Deflated { offset, compressed_bytes, header_bytes, crc32 } => {
                 let source = sources.first().ok_or_else(entry_of_another_file)?.clone();
-                let mut inflater = Inflater::new(source, *offset, *compressed_bytes);
-                inflater.read_exact_uninit(&mut vec![MaybeUninit::uninit(); *header_bytes as usize])?;
+                let mut inflater = Inflater::new(source, *offset, *compressed_bytes)?;
+                let mut header = Vec::<u8>::new();
+                fallible::try_reserve(&mut header, *header_bytes as usize)?;
+                inflater.read_exact_uninit(&mut header.spare_capacity_mut()[..*header_bytes as usize])?;
                 Decoder::Deflated(Box::new(inflater), *crc32)
             }
             DataLocation::Encoded(values) => {

@@ -37,6 +37,7 @@ use super::dict_literal::{self, Descr, TYPE_COMMENT_PREFIX};
 use super::type_string::parse_type_string;
 use crate::entry::{DataLocation, FileEntry};
 use crate::errors::{from_library_io, invalid_file, unsupported_dtype};
+use crate::header_memory::check_header_memory;
 use crate::hints;
 use crate::options::OpenOptions;
 use crate::reading::file_source::{FileSource, RangeReader};
@@ -89,6 +90,7 @@ pub(crate) fn read_header(reader: &mut impl Read, available: u64, options: &Open
     if u64::from(length) > available - prefix {
         return Err(truncated());
     }
+    check_header_memory(u64::from(length))?;
     let mut text = vec![0; length as usize];
     reader.read_exact(&mut text).map_err(from_library_io)?;
     if start[6] == 3 && std::str::from_utf8(&text).is_err() {
