@@ -103,10 +103,12 @@ class Failing(Host):
 def test_a_producer_is_called_again_at_most_once_and_only_for_the_keyword(
     text: str, calls: int
 ) -> None:
+    # One exception at both calls, which cannot be its own cause.
     producer = Failing(TypeError(text))
     error = refused(ferry.FrameworkError, RuntimeError, lambda: ferry.to(producer, "numpy"))
     assert [sorted(keywords) for keywords in producer.calls] == [["max_version"], []][:calls]
     assert isinstance(error.__cause__, TypeError)
+    assert error.__cause__.__cause__ is None
 
 
 def test_the_first_error_stays_as_the_cause() -> None:
@@ -191,6 +193,31 @@ def test_every_door_downloads(tmp_path: Any) -> None:
     check(ferry.to(Accelerator(), "numpy", dtype="float64"))
     (batch,) = ferry.feed([[Accelerator()]], "torch")
     check(batch[0])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [VALUES.astype("c8"), VALUES.astype("f8"), VALUES[:1], VALUES.T],
+    ids=["0", "1", "2", "3"],
+)
+def test_a_download_that_is_not_what_was_stated(answer: np.ndarray, tmp_path: Any) -> None:
+    def source() -> Accelerator:
+        made = Accelerator()
+        made.host = answer
+        return made
+
+    calls: list[Callable[[], Any]] = [
+        lambda: ferry.to(source(), "torch"),
+        lambda: ferry.to([source()], "numpy"),
+        lambda: ferry.to_async(source(), "torch").result(),
+        lambda: ferry.to(source(), "numpy", out=np.zeros_like(VALUES)),
+        lambda: ferry.save(tmp_path / "x.npy", source()),
+        lambda: ferry.publish(source()),
+    ]
+    for call in calls:
+        assert "(2, 3)" in str(refused(ferry.InvalidTensorError, BufferError, call)).replace(
+            "[", "("
+        ).replace("]", ")")
 
 
 def test_memory_that_device_and_host_share_is_copied() -> None:

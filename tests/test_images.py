@@ -18,24 +18,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
+from support.images import MODES, image, images
 from support.refusals import fact_and_hint, refused
 
 import tensorferry as ferry
 from tensorferry import arrow
-
-MODES = ("1", "L", "P", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "LA", "PA")
-MODES += ("RGBa", "La", "I;16", "I;16L", "I;16B", "I;16N")
-
-
-def image(mode: str, size: tuple[int, int]) -> Image.Image:
-    """An image of random pixels. Numbers are finite, so that they equal themselves."""
-    made = Image.new(mode, size)
-    rng = np.random.default_rng(size[0] * 1000 + size[1])
-    if mode == "F":
-        made.frombytes(rng.standard_normal(size[::-1], np.float32).tobytes())
-    elif 0 not in size:
-        made.frombytes(rng.bytes(len(made.tobytes())))
-    return made
 
 
 def check(found: Any, given: Image.Image) -> None:
@@ -63,15 +50,13 @@ def test_every_mode_is_what_numpy_makes_of_it(mode: str, size: tuple[int, int]) 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
-    st.sampled_from(MODES),
-    st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    images(40),
     st.sampled_from(("numpy", "torch", "jax", "tensorflow", "mlx")),
     st.lists(st.sampled_from((list, tuple)), max_size=2),
 )
 def test_any_image_in_any_tree(
-    mode: str, size: tuple[int, int], target: str, containers: list[Callable[[Any], Any]]
+    photo: Image.Image, target: str, containers: list[Callable[[Any], Any]]
 ) -> None:
-    photo = image(mode, size)
     tree: Any = photo
     for container in containers:
         tree = container([tree])
@@ -238,3 +223,16 @@ def test_a_subclass_of_an_image() -> None:
     photo = image("L", (3, 2))
     photo.__class__ = Photo
     assert torch.equal(ferry.to(photo, "torch"), torch.tensor(np.array(photo)))
+
+
+def test_a_subclass_whose_pixels_are_not_what_its_mode_says() -> None:
+    class Scaled(Image.Image):
+        @property
+        def __array_interface__(self) -> dict[str, Any]:
+            return {"shape": (2, 3), "typestr": "<f4", "version": 3, "data": bytes(24)}
+
+    photo = image("L", (3, 2))
+    photo.__class__ = Scaled
+    error = refused(ferry.InvalidTensorError, BufferError, lambda: ferry.to(photo, "torch"))
+    assert "uint8" in str(error)
+    assert "float32" in str(error)

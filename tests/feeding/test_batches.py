@@ -144,7 +144,7 @@ MAKE_LOADER = {
 
 
 @pytest.mark.parametrize("make", MAKE_LOADER.values(), ids=MAKE_LOADER)
-@pytest.mark.parametrize("given", WITHOUT_TENSORS, ids=repr)
+@pytest.mark.parametrize("given", WITHOUT_TENSORS)
 def test_batches_without_tensors_are_refused(given: Any, make: Any) -> None:
     """As `to` refuses them, with the number of the batch."""
     with pytest.raises(ferry.FerryError) as expected:
@@ -158,7 +158,7 @@ def test_batches_without_tensors_are_refused(given: Any, make: Any) -> None:
         assert list(epoch) == []
 
 
-@pytest.mark.parametrize("given", [np.float32(0.5), np.int64(3), b"bytes"], ids=repr)
+@pytest.mark.parametrize("given", [np.float32(0.5), np.int64(3), b"bytes"])
 def test_numpy_scalars_and_bytes_are_batches(given: Any) -> None:
     """As arguments of `to` they are tensors, and leaves in a tree."""
     for make in (list, iter):

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.sparse
+import tensorflow as tf
 import torch
 from matrix.check import Failures
 from support import exact, subprocesses
@@ -226,6 +227,18 @@ def test_a_cast_that_would_drop_imaginary_parts(way: str, source: str) -> None:
     # The hint, and the type that needs no imaginary part.
     assert ferry.to(x.real, "torch", dtype="float32").tolist() == [1, 0, 0]
     assert ferry.to(x, "torch", dtype="bool").tolist() == [True, True, False]
+
+
+def test_the_hint_is_of_the_framework() -> None:
+    hints = {"numpy": "x.real", "torch": "x.real", "jax": "x.real", "tensorflow": "tf.math.real(x)"}
+    hints["paddle"] = "x.real()"
+    for framework, real_part in hints.items():
+        x = ferry.to(np.array([1 + 2j], "c8"), framework)
+        with pytest.raises(ferry.UnsupportedDTypeError) as caught:
+            ferry.to(x, "numpy", dtype="float32")
+        assert caught.value.hint == f"pass {real_part}"
+        found = eval(real_part, {"x": x, "tf": tf})
+        assert ferry.to(found, "numpy", dtype="float32").tolist() == [1]
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])

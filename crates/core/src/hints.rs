@@ -28,7 +28,7 @@ crate::hint_keys! {
     UNPACK_OR_VIEW_AS_BYTES = "core.unpack_or_view_as_bytes"
         => "unpack to one element per byte, or view the tensor as uint8, first";
 
-    /// A cast would drop imaginary parts: take the real parts.
+    /// A cast would drop imaginary parts; the value is how the framework of the source takes the real parts.
     TAKE_REAL_PART = "core.take_real_part";
 
     /// The device of the source cannot be read: move it to the CPU.

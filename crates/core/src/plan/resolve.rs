@@ -52,7 +52,14 @@ pub(super) fn result_dtype(
         && !matches!(dtype.kind(), DTypeKind::Complex | DTypeKind::Bool)
     {
         let fact = format!("{} has no imaginary part, and the source has type {}", dtype, source.dtype);
-        return Err(Error::new(ErrorKind::UnsupportedDType, fact).with_hint(hints::TAKE_REAL_PART));
+        let real_part = match source.framework {
+            "tensorflow" => "tf.math.real(x)",
+            "paddle" => "x.real()",
+            _ => "x.real",
+        };
+        return Err(
+            Error::new(ErrorKind::UnsupportedDType, fact).with_hint_value(hints::TAKE_REAL_PART, real_part)
+        );
     }
     Ok(dtype)
 }

@@ -81,7 +81,7 @@ pub(super) fn read_source(x: &Bound<'_, PyAny>, booleans: Booleans) -> Result<Ex
     let report = TensorReport::new(&description, &target, &plan);
     let (tensor, is_new) = match source.memory {
         SourceMemory::InPlace(tensor) => (tensor, false),
-        SourceMemory::Pending { pending, dtype, .. } => (materialise(&source.object, pending, dtype)?, true),
+        SourceMemory::Pending { dtype, .. } => (materialise(&source.object, &source.memory, dtype)?, true),
     };
     if tensor.device().is_host() && target.repacked.contains(tensor.dtype()) {
         let shape_of_bits = Some(tensor.layout().shape().to_vec());

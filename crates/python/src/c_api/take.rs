@@ -246,11 +246,12 @@ fn transposed(source: Source<'_>) -> Source<'_> {
 
 /// The same source, with the work done that its framework has deferred.
 fn materialised<'py>(source: Source<'py>, request: &CheckedRequest<'_>) -> Result<Source<'py>> {
-    let SourceMemory::Pending { pending, dtype, .. } = source.memory else { return Ok(source) };
-    let tensor = materialise(&source.object, pending, dtype)?;
-    let tensor = if request.is_transposed() { tensor.transposed() } else { tensor };
+    let SourceMemory::Pending { dtype, .. } = source.memory else { return Ok(source) };
+    let restored = |source| if request.is_transposed() { transposed(source) } else { source };
+    let source = restored(source);
+    let tensor = materialise(&source.object, &source.memory, dtype)?;
     let mutability = SourceMutability::Temporary;
-    Ok(Source { memory: SourceMemory::InPlace(tensor), mutability, ..source })
+    Ok(restored(Source { memory: SourceMemory::InPlace(tensor), mutability, ..source }))
 }
 
 /// Whether the memory is new and meets the request.

@@ -61,9 +61,9 @@ pub(crate) fn start<'py>(
     let streams = source.take_streams();
     let tensor = match source.memory {
         SourceMemory::InPlace(tensor) => tensor,
-        SourceMemory::Pending { pending, dtype, ref layout, .. } => {
+        SourceMemory::Pending { dtype, ref layout, .. } => {
             plan::check_budget(layout.bytes(), &request.options)?;
-            materialise(&source.object, pending, dtype)?
+            materialise(&source.object, &source.memory, dtype)?
         }
     };
     let is_on_host = tensor.device().is_host() && destination.device().is_host();

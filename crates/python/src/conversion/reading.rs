@@ -4,7 +4,7 @@ use crate::arrow::column::{self, ArrowColumn};
 use crate::conversion::object_kinds::{Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Source, SourceMemory};
-use crate::errors::{Result, fail, not_a_tensor};
+use crate::errors::{Result, fail, not_a_tensor, type_name};
 use crate::frameworks::user_frameworks;
 use crate::interpreter::owner::Owner;
 use crate::protocols::array_method;
@@ -78,19 +78,35 @@ pub(crate) fn require_in_place(source: Source<'_>) -> Result<Tensor<Owner>> {
 
 /// The values of a source whose framework has work pending, such as a conjugation or a gather from several devices.
 ///
-/// An Arrow column is gathered as `dtype`, in one pass. Other sources have their own element type.
+/// `memory` is that of the source. An Arrow column is gathered as `dtype`, in one pass. Other sources have their own element type.
 pub(crate) fn materialise(
     object: &Bound<'_, PyAny>,
-    pending: Pending,
+    memory: &SourceMemory,
     dtype: DType,
 ) -> Result<Tensor<Owner>> {
+    let &SourceMemory::Pending { pending, dtype: stated, ref layout, .. } = memory else {
+        return Err(not_a_tensor(object));
+    };
     let recognised = recognise(object)?;
-    match recognised.tensor() {
-        Some(tensor) => tensor.framework().framework().materialise(tensor, pending),
-        _ if let Ok(column) = object.cast::<ArrowColumn>() => column.get().gather(object.py(), dtype),
-        _ if pending == Pending::Download => reader::download(object),
-        _ if recognised.kind() == Recognised::Image => image::decode(object),
-        _ if pending == Pending::Convert => array_method::convert(object),
-        _ => Err(not_a_tensor(object)),
+    let tensor = match recognised.tensor() {
+        Some(tensor) => tensor.framework().framework().materialise(tensor, pending)?,
+        _ if let Ok(column) = object.cast::<ArrowColumn>() => return column.get().gather(object.py(), dtype),
+        _ if pending == Pending::Download => reader::download(object)?,
+        _ if recognised.kind() == Recognised::Image => image::decode(object)?,
+        _ if pending == Pending::Convert => array_method::convert(object)?,
+        _ => return Err(not_a_tensor(object)),
+    };
+    if (tensor.dtype(), tensor.layout().shape()) != (stated, layout.shape()) {
+        let (found, shape) = (tensor.dtype(), tensor.layout().shape());
+        return Err(fail(
+            ErrorKind::InvalidTensor,
+            format!(
+                "{} states {stated} of shape {:?}, and its values are {found} of shape {shape:?}",
+                type_name(object),
+                layout.shape()
+            ),
+            "pass a plain copy of the tensor, and report this to the library that made it",
+        ));
     }
+    Ok(tensor)
 }

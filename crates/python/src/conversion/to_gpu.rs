@@ -64,8 +64,8 @@ pub(crate) fn copy_to_gpu<'py>(
     let streams = source.take_streams();
     let tensor = match source.memory {
         SourceMemory::InPlace(tensor) => tensor,
-        SourceMemory::Pending { pending, .. } => {
-            let tensor = materialise(&source.object, pending, plan.dtype)?;
+        SourceMemory::Pending { .. } => {
+            let tensor = materialise(&source.object, &source.memory, plan.dtype)?;
             if tensor.device().is_same_memory_as(plan.device)
                 && fits(&tensor, target, plan.dtype)
                 && let Some(streams) = streams

@@ -39,8 +39,8 @@ pub(crate) fn copy(
     let streams = source.take_streams();
     let tensor = match source.memory {
         SourceMemory::InPlace(tensor) => tensor,
-        SourceMemory::Pending { pending, .. } => {
-            let tensor = materialise(&source.object, pending, plan.dtype)?;
+        SourceMemory::Pending { .. } => {
+            let tensor = materialise(&source.object, &source.memory, plan.dtype)?;
             if tensor.device().is_host()
                 && tensor.access() == Access::ReadWrite
                 && fits(&tensor, target, plan.dtype)

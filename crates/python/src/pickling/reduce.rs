@@ -52,8 +52,8 @@ pub(crate) fn _reduce<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAn
             payload_plans::add(Payload::plan(&source)?.1)?;
             return Ok((py.get_type::<PyInt>(), ()).into_pyobject(py)?.into_any());
         }
-        SourceMemory::Pending { pending, dtype, .. } => {
-            (materialise(object, pending, dtype)?, SourceMutability::Temporary)
+        SourceMemory::Pending { dtype, .. } => {
+            (materialise(object, &source.memory, dtype)?, SourceMutability::Temporary)
         }
     };
     let device = tensor.device();

@@ -101,7 +101,11 @@ impl<'a, 'py> Interface<'a, 'py> {
         else {
             return Err(invalid("lacks shape, typestr or data"));
         };
-        let typestr = typestr.extract().map_err(|_| invalid("has a typestr that is not a string"))?;
+        // NumPy takes bytes too.
+        let typestr = match typestr.extract::<&[u8]>() {
+            Ok(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Err(_) => typestr.extract().map_err(|_| invalid("has a typestr that is not a string"))?,
+        };
         let shape = shape.extract().map_err(|_| invalid("has a shape that is not a tuple of integers"))?;
         Ok(Self { object, name, dict, typestr, shape, data })
     }
@@ -126,9 +130,9 @@ impl<'a, 'py> Interface<'a, 'py> {
     /// The data as an address.
     fn address(&self) -> Result<(usize, Access)> {
         let data = self.data.extract();
-        let (address, read_only): (usize, bool) =
+        let (address, read_only): (usize, Bound<'_, PyAny>) =
             data.map_err(|_| self.invalid("has data that is not a pair of address and read-only flag"))?;
-        Ok((address, if read_only { Access::ReadOnly } else { Access::ReadWrite }))
+        Ok((address, if read_only.is_truthy()? { Access::ReadOnly } else { Access::ReadWrite }))
     }
 
     /// The data as a buffer, which contains every element of the layout.

@@ -119,7 +119,12 @@ fn export<'py>(object: &Bound<'py, PyAny>, keywords: Bound<'py, PyDict>) -> PyRe
         result => return result,
     };
     keywords.del_item("max_version")?;
-    object.call_method(name, (), Some(&keywords)).inspect_err(|error| error.set_cause(py, Some(rejection)))
+    object.call_method(name, (), Some(&keywords)).inspect_err(|error| {
+        // A producer may raise one exception twice.
+        if !error.value(py).is(rejection.value(py)) {
+            error.set_cause(py, Some(rejection));
+        }
+    })
 }
 
 /// Whether a function of the object rejected a keyword, as far as the exception tells. A call that does not match the signature has

@@ -202,9 +202,9 @@ impl PublicationBuilder {
         let streams = source.take_streams();
         let tensor = match source.memory {
             source::SourceMemory::InPlace(tensor) => tensor,
-            source::SourceMemory::Pending { pending, dtype, ref layout, .. } => {
+            source::SourceMemory::Pending { dtype, ref layout, .. } => {
                 plan::check_budget(layout.bytes(), &self.options)?;
-                materialise(&source.object, pending, dtype)?
+                materialise(&source.object, &source.memory, dtype)?
             }
         };
         let (dtype, layout) = (plan.dtype, Layout::dense(plan.dtype.size(), tensor.layout().shape())?);

@@ -5,7 +5,7 @@ use tensorferry_core::hints;
 
 pub(super) const ADVICE: &[Advice] = &[
     (hints::USE_CPU_OR_VIEW_AS_BYTES, "pass device=\"cpu\", or view the source as uint8 first"),
-    (hints::TAKE_REAL_PART, "pass x.real"),
+    (hints::TAKE_REAL_PART, "pass {}"),
     (
         hints::USE_DEFAULT_DTYPE,
         "pass dtype=\"default\" to get {} (values that it cannot hold change), or turn on jax_enable_x64",
