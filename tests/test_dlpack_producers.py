@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.invalid_capsules import Producer
 from support.refusals import refused
@@ -122,6 +123,13 @@ def test_the_first_error_stays_as_the_cause() -> None:
     assert isinstance(second, ValueError)
     assert "max_version" in str(second.__cause__)
 
+    class Explained(Host):
+        def __dlpack__(self, stream: Any = None) -> Any:
+            raise ValueError("no memory for this") from OSError("full")
+
+    error = refused(ferry.FrameworkError, RuntimeError, lambda: ferry.to(Explained(), "numpy"))
+    assert str(error.__cause__.__cause__) == "full"  # type: ignore[union-attr]
+
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_buffer_error_stays_one(target: str) -> None:
@@ -226,6 +234,9 @@ def test_memory_that_device_and_host_share_is_copied() -> None:
     assert not np.shares_memory(found, source.host)
     found[:] = 0
     np.testing.assert_array_equal(source.host, VALUES)
+    column = pa.array(ferry.arrow.export(source))
+    source.host[:] = 99
+    assert column.to_pylist() == VALUES.tolist()
 
 
 def test_a_download_is_a_copy() -> None:

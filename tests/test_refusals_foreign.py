@@ -204,6 +204,12 @@ def test_an_array_interface_that_is_right():
         assert ferry.to(thing, "torch").tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("name", ["__array_interface__", "__array_struct__"])
+def test_an_interface_that_is_none_is_not_read(name):
+    thing = speaks(**{name: None, "__array__": lambda *_, **__: np.arange(3)})
+    assert ferry.to(thing, "torch").tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from matrix.expect import SourceProperties
 from support.capsules import dense_strides
-from support.dtypes import DType, sample
+from support.dtypes import DType, sample, significant
 from support.introspect import has_dtype
 from support.memory import aligned
 
@@ -26,9 +26,13 @@ class Cell:
     object: Any
     facts: SourceProperties
     values: bytes
-    """The logical elements in row-major order, as this machine's bytes."""
+    """The logical elements in row-major order, as this machine's bytes, without the bits that do
+    not count."""
     pokes: bool = True
     """Whether the memory behind it can be written at all."""
+
+    def __post_init__(self) -> None:
+        self.values = significant(self.facts.dtype, self.values)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def elements(dtype: DType) -> np.ndarray:
 
 
 def carried(raw: np.ndarray, source: DType, target: DType) -> np.ndarray:
-    return ferry.to(raw.view(source.numpy), "numpy", dtype=target.name)
+    return ferry.to(raw.view(source.numpy), "numpy", dtype=target.name, copy=True)
 
 
 @pytest.mark.parametrize("source", ALL, ids=str)

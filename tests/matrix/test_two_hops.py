@@ -12,7 +12,7 @@ import pytest
 import torch
 from matrix.check import Failures
 from matrix.expect import TARGETS
-from support.dtypes import FLOAT32, NAMED, sample
+from support.dtypes import FLOAT32, NAMED, sample, significant
 from support.introspect import INSPECTORS, values_now
 from support.memory import aligned, read_only_map
 
@@ -157,7 +157,7 @@ def test_a_writable_result_does_not_write_an_immutable_tensor(
         with pytest.raises(ferry.CopyRequiredError):
             ferry.to(x, last, writable=True, copy=False)
     holder = [first, *middle][-1]
-    with pytest.raises(ferry.InvalidArgumentError, match="out cannot be written"):
+    with pytest.raises(ferry.InvalidArgumentError, match="memory of an immutable tensor"):
         ferry.to(np.zeros(16, np.float32), holder, out=shares[-1])
     assert INSPECTORS[source].values(immutable) == raw.tobytes()
     # Without the option the share stays one, and the record ends with the last share.
@@ -266,7 +266,8 @@ def test_a_variable_gives_a_snapshot(size: int, dtype: str) -> None:
     assert ferry.plan(v, "numpy").action == "share"
     v.assign(other)
     for target, result in results.items():
-        assert INSPECTORS[target].values(result) == raw.tobytes(), target
+        now = significant(kind, INSPECTORS[target].values(result))
+        assert now == significant(kind, raw.tobytes()), target
     assert v.numpy().tobytes() == other.tobytes()
     results["torch"].zero_()
     assert v.numpy().tobytes() == other.tobytes()

@@ -12,7 +12,7 @@ from matrix.cells import Cell
 from matrix.check import Failures
 from matrix.constructors import dtypes_of, make
 from matrix.expect import expect
-from support.dtypes import DType
+from support.dtypes import DType, significant
 from support.introspect import FRAMEWORKS, INSPECTORS, values_now
 
 import tensorferry as ferry
@@ -59,12 +59,12 @@ def test_a_write_to_the_source(source: str, target: str) -> None:
                 continue
             result = ferry.to(cell.object, target, copy=copy)
             write(source, cell.object, dtype)
-            assert INSPECTORS[source].values(cell.object) != cell.values
-            seen = values_now(target, result)
+            assert significant(dtype, INSPECTORS[source].values(cell.object)) != cell.values
+            seen = significant(dtype, values_now(target, result))
             if outcome.action == "copy":
                 assert seen == cell.values, "the copy saw the write"
             else:
-                assert seen == INSPECTORS[source].values(cell.object), (
+                assert seen == significant(dtype, INSPECTORS[source].values(cell.object)), (
                     "the share did not see the write"
                 )
     failures.report()
@@ -91,11 +91,13 @@ def test_a_write_to_the_result(source: str, target: str) -> None:
                 assert values_of_source(cell, source) == cell.values
                 continue
             write(target, result, dtype)
-            assert INSPECTORS[target].values(result) != cell.values
+            assert significant(dtype, INSPECTORS[target].values(result)) != cell.values
             if outcome.action == "copy":
                 assert values_of_source(cell, source) == cell.values, "the write reached the source"
             else:
-                assert values_of_source(cell, source) == INSPECTORS[target].values(result)
+                assert values_of_source(cell, source) == significant(
+                    dtype, INSPECTORS[target].values(result)
+                )
     failures.report()
 
 
@@ -114,7 +116,7 @@ def test_a_writable_result_does_no_harm(source: str, target: str) -> None:
                 continue
             result = ferry.to(cell.object, target, writable=True)
             write(target, result, dtype)
-            assert INSPECTORS[target].values(result) != cell.values
+            assert significant(dtype, INSPECTORS[target].values(result)) != cell.values
             if cell.facts.frozen or cell.facts.immutable:
                 assert values_of_source(cell, source) == cell.values
     failures.report()
@@ -122,7 +124,7 @@ def test_a_writable_result_does_no_harm(source: str, target: str) -> None:
 
 def values_of_source(cell: Cell, source: str) -> bytes:
     """What the source shows now."""
-    return values_now(source, cell.object)
+    return significant(cell.facts.dtype, values_now(source, cell.object))
 
 
 def _cells(source: str, writer: str):

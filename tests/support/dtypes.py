@@ -116,12 +116,13 @@ assert len(ALL) == 28
 
 
 def sample(dtype: DType, count: int, seed: int = 0) -> np.ndarray:
-    """The bytes of `count` elements: any bits at all, but for bools that are 0 or 1, bits that
-    do not count, and NaNs that signal (which some frameworks' own copies make quiet)."""
+    """The bytes of `count` elements: any bits at all, also of a bool, but for bits that do not
+    count, and NaNs that signal (which some frameworks' own copies make quiet). A third of the
+    bools are false."""
     random = np.random.default_rng([zlib.crc32(dtype.name.encode()), seed])
     raw = random.integers(0, 256, count * dtype.size, dtype=np.uint8)
     if dtype.kind == "bool":
-        raw &= 1
+        raw[random.integers(0, 3, raw.size) == 0] = 0
     if dtype.is_narrow:
         raw &= (1 << dtype.bits) - 1
     if dtype.kind in ("float", "complex") and dtype.size > 1:
@@ -133,13 +134,17 @@ def sample(dtype: DType, count: int, seed: int = 0) -> np.ndarray:
         part = {2: dtype.numpy, 4: np.dtype("f4"), 8: np.dtype("f8")}[unit]
         with np.errstate(invalid="ignore"):
             words[np.isnan(words.view(part))] |= np.array(bit, words.dtype)
-    if count > 1 and bytes(raw[: dtype.size]) == bytes(raw[-dtype.size :]):
+    if dtype.kind == "bool" and count > 1 and bool(raw[0]) == bool(raw[-1]):
+        raw[0] = raw[0] == 0
+    elif count > 1 and bytes(raw[: dtype.size]) == bytes(raw[-dtype.size :]):
         raw[0] ^= 1
     return raw
 
 
 def significant(dtype: DType, raw: bytes) -> bytes:
-    """The bytes with the bits that do not count taken out."""
+    """The bytes with the bits that do not count taken out: a true bool is 1."""
+    if dtype.kind == "bool":
+        return (np.frombuffer(raw, np.uint8) != 0).tobytes()
     if not dtype.is_narrow:
         return raw
     return (np.frombuffer(raw, np.uint8) & ((1 << dtype.bits) - 1)).tobytes()

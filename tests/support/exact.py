@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-from support.dtypes import NAMED, DType
+from support.dtypes import NAMED, DType, significant
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def cast_code(source: DType, target: DType, code: int) -> int:
 def cast(source: DType, target: DType, raw: np.ndarray) -> bytes:
     """The bytes that the bytes of elements become. Narrow elements have their high bits clear."""
     if source == target:
-        return raw.tobytes()
+        return significant(target, raw.tobytes())
     from_part, to_part = component_of(source), component_of(target)
     codes = [int(code) for code in raw.view(f"u{from_part.size}")]
     if source.kind != "complex":
@@ -242,7 +242,7 @@ def codes_worth_trying(dtype: DType) -> list[int]:
     and between the values of every other type, and some at random."""
     dtype = component_of(dtype)
     if dtype.size == 1:
-        return list(range(2 if dtype.kind == "bool" else 1 << dtype.bits))
+        return list(range(1 << dtype.bits))
     random = np.random.default_rng(dtype.bits)
     bits = (
         [

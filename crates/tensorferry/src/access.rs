@@ -37,7 +37,7 @@ impl Tensor {
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         check_dtype::<T>(self.dtype())?;
         let data = self.typed_data::<T>()?;
-        check_values::<T>(self.as_bytes()?)?;
+        check_values::<T>(self.as_bytes()?.iter().copied())?;
         // SAFETY: `typed_data` checked that the elements are dense, aligned and in host memory, so that `len` elements of the
         // size of `T` follow. They have values and nothing writes them while `self` is borrowed, by the invariant of
         // `Tensor`. `check_values` has refused bytes that are no values of `T`.
@@ -62,7 +62,7 @@ impl Tensor {
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         check_dtype::<T>(self.dtype())?;
         let data = self.typed_data::<T>()?;
-        check_values::<T>(self.as_bytes()?)?;
+        check_values::<T>(self.as_bytes()?.iter().copied())?;
         self.check_exclusive()?;
         // SAFETY: as in `as_slice`. `check_exclusive` found the memory writable and this handle the only one, which is
         // borrowed while the slice exists, and by the invariant of `Tensor` nothing else reads or writes writable memory.
@@ -92,10 +92,11 @@ impl Tensor {
         Ok(unsafe { slice::from_raw_parts_mut(data.as_ptr(), self.bytes()) })
     }
 
-    /// A copy of the elements in row-major order, from any strides and byte order. The vector has no spare capacity.
+    /// A copy of the elements in row-major order, from any strides and byte order. A `bool` is true if its byte is not 0. The
+    /// vector has no spare capacity.
     ///
     /// # Errors
-    /// When the tensor has another element type or is on a GPU, a `bool` is a byte other than 0 and 1, or memory runs out.
+    /// When the tensor has another element type or is on a GPU, or memory runs out.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         check_dtype::<T>(self.dtype())?;
         self.check_host()?;
@@ -110,9 +111,7 @@ impl Tensor {
         // SAFETY: the spare capacity is new, so that nothing else uses it, and has `count` elements, which are those of the dense
         // layout. `check_host` found the memory of this tensor on the host.
         unsafe { self.convert_into(values.as_mut_ptr().cast(), T::DTYPE, &layout)? };
-        // SAFETY: `convert_into` has written every byte of the elements.
-        check_values::<T>(unsafe { slice::from_raw_parts(values.as_ptr().cast(), bytes) })?;
-        // SAFETY: the capacity was reserved above, and `check_values` has refused bytes that are no values of `T`.
+        // SAFETY: the capacity was reserved above, and `convert_into` has written all elements, bools as 0 or 1.
         unsafe { values.set_len(count) };
         Ok(values)
     }

@@ -34,18 +34,12 @@ impl Tensor {
         }
         let frame = self.frame::<T>()?;
         if !T::ANY_BYTES {
-            // Strided bools are checked in a copy: bytes between them are not values.
-            match self.is_dense() {
-                true => check_values::<T>(self.as_bytes()?)?,
-                false => check_values::<T>(self.pack()?.as_bytes()?)?,
-            }
+            // SAFETY: as below, and all bytes are values of `u8`, which has the size of a bool.
+            check_values::<T>(unsafe { frame.view::<u8>() }.into_iter().copied())?;
         }
         // SAFETY: `check_host` and `frame` checked that the elements are aligned host memory. `check_values` checked their
-        // values, and nothing writes them while `self` is borrowed, by the invariant of `Tensor`. `frame` returns the element
-        // with the lowest address, strides that are not negative, and a shape whose extent fits the address space.
-        let mut view = unsafe { ArrayViewD::from_shape_ptr(frame.shape(), frame.data.as_ptr()) };
-        frame.reversed.iter().for_each(|&axis| view.invert_axis(Axis(axis)));
-        Ok(view)
+        // values, and nothing writes them while `self` is borrowed, by the invariant of `Tensor`.
+        Ok(unsafe { frame.view::<T>() })
     }
 
     /// A view as an `ndarray` for writing.
@@ -156,5 +150,18 @@ struct Frame<T> {
 impl<T> Frame<T> {
     fn shape(&self) -> StrideShape<IxDyn> {
         IxDyn(&self.lengths).strides(IxDyn(&self.strides))
+    }
+
+    /// A view of the elements as another type.
+    ///
+    /// # Safety
+    /// The type has the size and no larger alignment than `T`. The elements are readable and values of the type, and nothing
+    /// writes them while the view exists.
+    unsafe fn view<'a, U>(&self) -> ArrayViewD<'a, U> {
+        // SAFETY: the elements are readable and aligned, and nothing writes them (the contract of this function). `data` is the
+        // element with the lowest address, the strides are not negative, and the extent of the shape fits the address space.
+        let mut view = unsafe { ArrayViewD::from_shape_ptr(self.shape(), self.data.as_ptr().cast::<U>()) };
+        self.reversed.iter().for_each(|&axis| view.invert_axis(Axis(axis)));
+        view
     }
 }

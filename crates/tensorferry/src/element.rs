@@ -68,16 +68,16 @@ pub(crate) fn check_dtype<T: Element>(dtype: DType) -> Result<()> {
 }
 
 /// Checks that all bytes are values of the type.
-pub(crate) fn check_values<T: Element>(bytes: &[u8]) -> Result<()> {
+pub(crate) fn check_values<T: Element>(bytes: impl Iterator<Item = u8>) -> Result<()> {
     if T::ANY_BYTES {
         return Ok(());
     }
-    match bytes.iter().position(|&byte| byte > 1) {
+    match bytes.enumerate().find(|(_, byte)| *byte > 1) {
         None => Ok(()),
-        Some(index) => Err(Error::new(
+        Some((index, byte)) => Err(Error::new(
             ErrorKind::InvalidTensor,
-            format!("the bool at index {index} is the byte {}, and only 0 and 1 are values", bytes[index]),
-            "read the bytes with as_bytes(), or cast(DType::UInt8), which maps every byte but 0 to 1",
+            format!("the bool at index {index} is the byte {byte}, and only 0 and 1 are values"),
+            "read the bytes with as_bytes(), or copy them with pack(), which makes every byte but 0 a 1",
         )),
     }
 }

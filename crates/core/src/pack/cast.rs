@@ -4,7 +4,7 @@
 //!
 //! | from | to | result |
 //! |---|---|---|
-//! | a type | itself, or the complex type that it is a part of | the same bytes, including NaN payloads, any byte of a bool and unused bits of a 4-bit number |
+//! | a type | itself, or the complex type that it is a part of | the same bytes, including NaN payloads and unused bits of a 4-bit number; of a bool 0 or 1 |
 //! | integer, bool | integer | wraps modulo 2^bits; `int4` is stored sign-extended in its byte, `uint4` zero-extended |
 //! | integer, bool | float | the nearest value, ties to even; out of range as for floats |
 //! | float | integer | truncated toward zero; out of range the nearest bound (`int4`: -8 and 7, `uint4`: 0 and 15); NaN is 0 |
@@ -62,6 +62,11 @@ const NON_TEMPORAL_BATCH_BYTES: usize = 512;
 const INTERLEAVED_RUNS: usize = 4;
 const RUN_BYTES: usize = 16 << 10;
 
+/// The kernel that copies bools as zero or one; `None` for other types.
+pub(super) fn bool_kernel(from: DType, to: DType) -> Option<Kernel> {
+    if from == DType::Bool && to == DType::Bool { cast_kernels::to_bool(from) } else { None }
+}
+
 /// The kernels that convert one type to another, in order.
 #[derive(Clone, Copy)]
 pub(super) struct CastChain {
@@ -85,6 +90,8 @@ impl CastChain {
         }
         if from != to {
             chain.convert(from, to);
+        } else {
+            chain.push(bool_kernel(from, to), to);
         }
         chain.steps[0].map(|_| chain)
     }

@@ -90,8 +90,14 @@ unsafe fn convert_within(
     }
     if is_small_and_dense(source, destination) {
         // SAFETY: both layouts are dense and have the same shape and type, so both extents are the `bytes` bytes from the data
-        // pointers on. They are readable and writable, and do not overlap (the contract of `convert`).
-        unsafe { source.data.copy_to_nonoverlapping(destination.data, source.layout.bytes()) };
+        // pointers on. They are readable and writable, and do not overlap (the contract of `convert`). The kernel has the type of
+        // both, whose elements are bytes.
+        unsafe {
+            match cast::bool_kernel(source.dtype, destination.dtype) {
+                Some(kernel) => kernel(source.data, destination.data, source.layout.bytes()),
+                None => source.data.copy_to_nonoverlapping(destination.data, source.layout.bytes()),
+            }
+        }
         return Ok(());
     }
     let (from, to, are_both_complex) = as_reals(source.dtype, destination.dtype);
@@ -137,7 +143,7 @@ unsafe fn convert_within(
     Ok(())
 }
 
-/// Whether a single `memcpy` suffices and is faster than setting up the engine.
+/// Whether a single call of `memcpy`, or of a kernel, suffices and is faster than setting up the engine.
 fn is_small_and_dense(source: &CopySource<'_>, destination: &CopyDestination<'_>) -> bool {
     source.dtype == destination.dtype
         && source.order == ByteOrder::Native

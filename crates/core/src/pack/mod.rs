@@ -7,7 +7,7 @@
 //!   layouts whose item size is not that of the type.
 //! - A result depends only on the value, not on layout, alignment, number of threads or vector instructions. The table of
 //!   results is in `cast`.
-//! - A copy without a type change preserves all bytes.
+//! - A copy without a type change preserves all bytes, except that bools are written as zero or one.
 //! - It allocates nothing that grows with the tensor, and does not panic.
 //!
 //! # Implementation
@@ -18,7 +18,7 @@
 //! - `copy` copies planes of unchanged elements: `transpose` handles transposes, `strided` small constant strides and
 //!   `elements` everything else.
 //! - `cast` gathers elements that are not dense into small buffers, runs chains of `cast_kernels` over them and scatters the
-//!   results. `number` has the number formats and the rounding, `cast_avx2` the conversions by vector instructions.
+//!   results. It copies bools too. `number` has the number formats and the rounding, `cast_avx2` the conversions by vector instructions.
 //! - `non_temporal` writes results that are larger than the caches with stores that bypass them.
 //!
 //! # Rejected

@@ -200,7 +200,7 @@ pub(super) fn decode(dtype: DType, bytes: &[u8]) -> (Value, Value) {
 
 /// One element cast, by the table in `cast`.
 pub(super) fn cast(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
-    if from == to {
+    if from == to && to != DType::Bool {
         return bytes.to_vec();
     }
     match (from, to) {

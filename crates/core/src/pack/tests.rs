@@ -282,7 +282,7 @@ fn known_numbers() {
     assert_eq!(u64s(DType::Int4, 0x1234_5678), 0xf8);
     assert_eq!(one(DType::UInt4, DType::UInt8, &[0xf3]), [3]);
     assert_eq!(one(DType::Int4, DType::Int16, &[0x0f]), [0xff, 0xff]);
-    assert_eq!(one(DType::Bool, DType::Bool, &[7]), [7]);
+    assert_eq!(one(DType::Bool, DType::Bool, &[7]), [1]);
     assert_eq!(one(DType::Bool, DType::UInt8, &[7]), [1]);
     assert_eq!(one(DType::Bool, DType::Float8E8M0Fnu, &[0]), [0xff]);
 }
@@ -361,6 +361,7 @@ fn long_rows() {
         (DType::UInt8, DType::Float64, ByteOrder::Native),
         (DType::Float64, DType::Float8E5M2, ByteOrder::Swapped),
         (DType::Float32, DType::Float32, ByteOrder::Swapped),
+        (DType::Bool, DType::Bool, ByteOrder::Native),
     ] {
         for count in [65_536 / 4, 70_001, 140_000] {
             let mut source = OwnedTensor::new(from, Layout::dense(from.size(), &[count]).unwrap());
@@ -384,10 +385,11 @@ fn large_planes() {
         (DType::Complex64, DType::Complex128),
         (DType::Int64, DType::Float8E5M2),
         (DType::Float16, DType::Bool),
+        (DType::Bool, DType::Bool),
     ];
     let shapes: &[[i64; 2]] =
         if cfg!(miri) { &[[20, 19]] } else { &[[3000, 3], [3, 3000], [200, 170], [1, 9000]] };
-    for (from, to) in pairs.into_iter().take(if cfg!(miri) { 3 } else { 7 }) {
+    for (from, to) in pairs.into_iter().take(if cfg!(miri) { 3 } else { 8 }) {
         for shape in shapes {
             for round in 0..if cfg!(miri) { 1 } else { 6 } {
                 let mut source = OwnedTensor::new(from, spread(from.size(), shape, &mut random));

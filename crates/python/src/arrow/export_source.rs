@@ -21,7 +21,7 @@ use tensorferry_core::dtype::DTypes;
 use tensorferry_core::plan::{
     self, ConvertOptions, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
 };
-use tensorferry_core::{ByteOrder, DType, Device, ErrorKind, Tensor};
+use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Tensor};
 
 /// What consumers of Arrow accept. `ColumnExport` has the errors of types that Arrow lacks.
 const CONSUMERS: TargetCapabilities = TargetCapabilities {
@@ -81,7 +81,11 @@ pub(super) fn read_source(x: &Bound<'_, PyAny>, booleans: Booleans) -> Result<Ex
     let report = TensorReport::new(&description, &target, &plan);
     let (tensor, is_new) = match source.memory {
         SourceMemory::InPlace(tensor) => (tensor, false),
-        SourceMemory::Pending { dtype, .. } => (materialise(&source.object, &source.memory, dtype)?, true),
+        SourceMemory::Pending { dtype, .. } => {
+            let tensor = materialise(&source.object, &source.memory, dtype)?;
+            let is_new = tensor.access() == Access::ReadWrite;
+            (tensor, is_new)
+        }
     };
     if tensor.device().is_host() && target.repacked.contains(tensor.dtype()) {
         let shape_of_bits = Some(tensor.layout().shape().to_vec());

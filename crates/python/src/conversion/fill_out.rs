@@ -20,7 +20,7 @@ use tensorferry_core::plan::{
     self, ConvertOptions, DTypeRequest, DeviceRequest, Plan, Reason, Route, TargetCapabilities,
     TargetMutability,
 };
-use tensorferry_core::{Access, ByteOrder, ErrorKind, Tensor};
+use tensorferry_core::{Access, ByteOrder, ErrorKind, Tensor, read_only_loans};
 use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// Copies the values of `object` into `out`, cast to its element type.
@@ -199,6 +199,12 @@ fn read_out(
         return invalid(
             "out is a lazy view: its memory does not hold its values".into(),
             "pass an out without a conj or neg bit",
+        );
+    }
+    if !read_only_loans::may_be_written(described.address) {
+        return invalid(
+            "out has the memory of an immutable tensor, or read-only memory".into(),
+            "pass an out with memory of its own",
         );
     }
     if !described.allows_writing() || target.mutability == TargetMutability::Immutable {

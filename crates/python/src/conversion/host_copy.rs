@@ -99,11 +99,14 @@ pub(crate) fn duplicate(py: Python<'_>, tensor: &Tensor<Owner>) -> Result<Tensor
         return copy_packed(py, tensor, tensor.dtype());
     }
     let array = NewArray::for_copy(tensor.dtype(), tensor.layout().shape())?;
-    // SAFETY: `copy_nonoverlapping` requires readable and writable memory of `bytes` bytes. The source is dense host memory, as was
-    // checked, of this shape and type, and so is the array, which is new and cannot overlap it. `tensor` requires that every
-    // element is written: the copy has done so.
+    // SAFETY: `CopyJob::new` requires memory of the layout that nothing else uses, without overlap: the array is new and dense.
+    // `copy_nonoverlapping` requires readable and writable memory of `bytes` bytes: the source is dense host memory, as was
+    // checked, of the array's shape and type. `tensor` requires that every element is written: the copy has done so.
     let mut copy = unsafe {
-        std::ptr::copy_nonoverlapping(tensor.data(), array.data().get(), tensor.layout().bytes());
+        match tensor.dtype() {
+            DType::Bool => CopyJob::new(tensor, array.data().get(), DType::Bool, &array.layout)?.run(None)?,
+            _ => std::ptr::copy_nonoverlapping(tensor.data(), array.data().get(), tensor.layout().bytes()),
+        }
         array.tensor()
     }?;
     copy.set_cpu(tensor.device());

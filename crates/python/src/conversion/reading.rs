@@ -23,7 +23,7 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
     }
     let object = recognised.object();
     match recognised.kind() {
-        Recognised::Registered(index) => read_registered(object, index),
+        Recognised::Registered(index) => read_registered(object, index, read),
         Recognised::Protocol | Recognised::Unknown => reader::read(object),
         Recognised::ArrowColumn => column::read(object),
         Recognised::Image => image::read(object),
@@ -44,12 +44,17 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
 pub(crate) fn read_for_plan<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<'py>> {
     match recognised.kind() {
         Recognised::Image => image::describe(recognised.object()),
+        Recognised::Registered(index) => read_registered(recognised.object(), index, read_for_plan),
         _ => read(recognised),
     }
 }
 
 /// Reads a tensor of a registered framework, whose reader returns another object to read.
-fn read_registered<'py>(object: &Bound<'py, PyAny>, index: usize) -> Result<Source<'py>> {
+fn read_registered<'py>(
+    object: &Bound<'py, PyAny>,
+    index: usize,
+    read: impl FnOnce(RecognisedObject<'_, 'py>) -> Result<Source<'py>>,
+) -> Result<Source<'py>> {
     let given = user_frameworks::call_read(object, index)?;
     let source = if given.is(object) {
         reader::read(object)?

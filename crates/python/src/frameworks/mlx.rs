@@ -100,14 +100,18 @@ impl Framework for Mlx {
     fn write<'py>(&self, py: Python<'py>, tensor: Tensor<Owner>) -> Result<Bound<'py, PyAny>> {
         let module = module(py)?;
         let dtype = tensor.dtype();
-        // `mlx.core.array` accepts NumPy's own dtypes only; bfloat16 is passed as uint16 and reinterpreted.
-        let transport = if dtype == DType::BFloat16 { DType::UInt16 } else { dtype };
+        // `mlx.core.array` accepts NumPy's own dtypes only; bfloat16 is passed as uint16 and reinterpreted. Bools are passed as
+        // bytes and cast: MLX would keep a byte such as 2, and compute `True & True` as False.
+        let (transport, kind) = match dtype {
+            DType::BFloat16 => (DType::UInt16, DType::UInt16),
+            DType::Bool => (DType::UInt8, DType::Bool),
+            other => (other, other),
+        };
         let array = super::numpy::write_array(py, tensor.normalised().reinterpret(transport)?)?;
         let mlx_dtype =
             |dtype: DType| module.getattr(if dtype == DType::Bool { "bool_" } else { dtype.name() });
-        let created =
-            mlx_dtype(transport).and_then(|kind| call::call2(&module.getattr("array")?, &array, &kind));
-        let created = if transport == dtype {
+        let created = mlx_dtype(kind).and_then(|kind| call::call2(&module.getattr("array")?, &array, &kind));
+        let created = if kind == dtype {
             created
         } else {
             created.and_then(|created| created.call_method1("view", (mlx_dtype(dtype)?,)))

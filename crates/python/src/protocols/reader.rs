@@ -120,8 +120,8 @@ fn export<'py>(object: &Bound<'py, PyAny>, keywords: Bound<'py, PyDict>) -> PyRe
     };
     keywords.del_item("max_version")?;
     object.call_method(name, (), Some(&keywords)).inspect_err(|error| {
-        // A producer may raise one exception twice.
-        if !error.value(py).is(rejection.value(py)) {
+        // A producer may raise one exception twice, or state a cause of its own.
+        if error.cause(py).is_none() && !error.value(py).is(rejection.value(py)) {
             error.set_cause(py, Some(rejection));
         }
     })
@@ -203,7 +203,10 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     {
         return array_interface::read_cuda(object, &interface);
     }
-    let attribute = |name| object.getattr_opt(name).map_err(|error| wrap_error(error.into()));
+    let attribute = |name| match object.getattr_opt(name) {
+        Ok(value) => Ok(value.filter(|value| !value.is_none())),
+        Err(error) => Err(wrap_error(error.into())),
+    };
     let tensor = if object.is_instance_of::<PyType>() {
         return Err(not_a_tensor(object));
     } else if let Some(interface) = attribute(interned!(py, "__array_interface__"))? {
