@@ -18,6 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.feeding import Pair, Steps, feeders
+from support.images import images
 from support.introspect import FRAMEWORKS, TYPES
 from support.introspect import check_tensor as check
 from support.refusals import fact_and_hint
@@ -265,13 +266,13 @@ tensors = st.builds(
     st.lists(st.integers(0, 4), max_size=3).map(tuple),
     st.sampled_from([np.float32, np.int32, np.uint8, np.bool_, np.dtype(">f4")]),
     st.integers(0, 99),
-)
+) | st.binary(max_size=9).map(lambda raw: np.frombuffer(bytearray(raw), np.bool_))
 scalars = st.sampled_from([np.float32(0.5), np.int8(3), np.bool_(True), np.complex64(1j)])
 others = st.one_of(
     *(st.none(), st.integers(), st.text(max_size=3), st.floats(allow_nan=False), scalars)
 )
 trees = st.recursive(
-    st.one_of(tensors, others),
+    st.one_of(tensors, images(), others),
     lambda below: st.one_of(
         st.lists(below, max_size=3),
         st.lists(below, max_size=3).map(tuple),

@@ -47,8 +47,7 @@ def test_it_is_packed_once():
     for framework in ("torch", "jax", "tensorflow"):
         with ferry.trace() as trips:
             sparse.to_dense(x, framework)
-        whole = [trip for trip in trips if tuple(trip.plan.shape) == (3, 4)]
-        assert [trip.shares for trip in whole] == [True]
+        assert [trip.bytes_moved for trip in trips] == [48]
         assert sparse.plan(x, framework, dense=True).bytes_moved == 48
 
 

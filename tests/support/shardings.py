@@ -214,6 +214,27 @@ def case_each_distinct_slice_is_copied_once() -> None:
             assert len(set.union(*found.values())) == count
 
 
+def case_a_trace_says_what_the_plan_said() -> None:
+    """One trip for each distinct slice, also where the values are gathered first."""
+    for sharding, _ in SHARDINGS.values():
+        for name, x in sources().items():
+            for options in ({}, {"copy": True}, {"dtype": "float16"}):
+                plan = ferry.plan(x, "jax", device=sharding, **options)
+                parts = plan.parts if plan.kind == "tree" else [plan]
+                for convert in (ferry.to, ferry.to_async):
+                    with ferry.trace() as trips:
+                        result = convert(x, "jax", device=sharding, **options)
+                        if isinstance(result, ferry.Job):
+                            result.result()
+                    found = [(trip.plan.action, trip.bytes_moved) for trip in trips]
+                    assert found == [(part.action, part.bytes_moved) for part in parts], name
+    # A feed copies what the loader may write again.
+    for sharding, count in SHARDINGS.values():
+        with ferry.trace() as trips:
+            list(ferry.feed(iter([_fill(aligned((4, 64), np.float32))]), "jax", device=sharding))
+        assert [trip.shares for trip in trips] == [False] * count
+
+
 def case_sharing() -> None:
     """copy=False shares slices that are contiguous and aligned, and raises for others."""
     source = _fill(aligned((4, 64), np.float32))

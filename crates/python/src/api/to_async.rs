@@ -80,15 +80,12 @@ pub(crate) fn to_async<'py>(
     match (container, out) {
         (Some(container), _) => {
             let tensors = &mut work.tensors;
-            let mut has_columns = false;
-            let rebuilt = traverse::walk(x, container, true, &mut |leaf, _| {
-                has_columns |= leaf.kind() == Recognised::ArrowColumn;
+            let tree = traverse::walk_for_job(x, container, false, &mut |leaf, _| {
                 fallible::try_push(tensors, start_tensor(leaf, &request, traced)?)?;
                 Ok(leaf.object().clone())
             })?;
-            // A table in the tree is read once: the rebuilt tree has its columns.
-            let object = if has_columns { rebuilt } else { x.clone() }.unbind();
-            work.tree = Some(JobTree { object, visits_each: false, late_conversion: Box::new(request) });
+            let late_conversion = Box::new(request);
+            work.tree = Some(JobTree { object: tree.unbind(), visits_each: false, late_conversion });
         }
         (None, Some(out)) => {
             if matches!(recognised.kind(), Recognised::Container(_)) {

@@ -54,10 +54,13 @@ pub(crate) fn convert_object<'py>(
             Outcome::NotApplicable => {}
         }
     }
+    let started = trace::is_tracing().then(Instant::now);
     if stays_with_target(object.py(), recognised.kind(), request)? {
+        if let Some(started) = started {
+            trace::record(object.py(), unchanged_report(object.py(), request)?, started.elapsed())?;
+        }
         return Ok(object.clone());
     }
-    let started = trace::is_tracing().then(Instant::now);
     convert_by_plan(object.py(), read(recognised)?, request, started)
 }
 
@@ -111,9 +114,9 @@ pub(crate) struct StartedObject<'py> {
 
 impl<'py> StartedObject<'py> {
     /// An object that is its own result.
-    pub(crate) fn unchanged(object: &Bound<'py, PyAny>) -> Self {
+    pub(crate) fn unchanged(object: &Bound<'py, PyAny>, reports: Vec<TensorReport>) -> Self {
         let started = Started::Done(object.clone());
-        Self { started, reports: Vec::new(), device: None, is_gpu_source: false }
+        Self { started, reports, device: None, is_gpu_source: false }
     }
 }
 
@@ -126,7 +129,8 @@ pub(crate) fn start_object<'py>(
     let object = recognised.object();
     let py = object.py();
     if stays_with_target(py, recognised.kind(), request)? {
-        return Ok(StartedObject::unchanged(object));
+        let reports = if reported { vec![unchanged_report(py, request)?] } else { Vec::new() };
+        return Ok(StartedObject::unchanged(object, reports));
     }
     start_source(py, read(recognised)?, request, reported, true)
 }
@@ -150,6 +154,11 @@ pub(crate) fn start_source<'py>(
     Ok(StartedObject { started, reports, device, is_gpu_source })
 }
 
+/// The report about an object that [`stays_with_target`].
+fn unchanged_report(py: Python<'_>, request: &ConversionRequest) -> Result<TensorReport> {
+    Ok(TensorReport::unchanged(request.target.capabilities(py)?.framework))
+}
+
 /// Plans the conversion of one tensor without moving bytes.
 pub(crate) fn plan_object(
     recognised: RecognisedObject<'_, '_>,
@@ -157,7 +166,7 @@ pub(crate) fn plan_object(
 ) -> Result<TensorReport> {
     let object = recognised.object();
     if stays_with_target(object.py(), recognised.kind(), request)? {
-        return Ok(TensorReport::unchanged(request.target.capabilities(object.py())?.framework));
+        return unchanged_report(object.py(), request);
     }
     plan_source(object.py(), read_for_plan(recognised)?, request)
 }
@@ -170,7 +179,7 @@ pub(crate) fn plan_source(
 ) -> Result<TensorReport> {
     let target = request.target.capabilities(py)?;
     let description = source.describe_for(target);
-    let plan = plan::decide(&description, target, &request.options)?;
+    let plan = plan::decide(&description, target, &request.options_for(source.mutability))?;
     check_stream(&description, &plan, request)?;
     // Raise the errors that the conversion itself would raise.
     if plan.device.is_cuda() && !matches!(plan.route, Route::Itself) {

@@ -67,24 +67,17 @@ pub(crate) fn plan_object(
     let Some(sharding) = &request.sharding else {
         return Ok(vec![convert::plan_object(recognised, request)?.into()]);
     };
-    let object = recognised.object();
-    let py = object.py();
-    let sharding = sharding.bind(py);
+    let sharding = sharding.bind(recognised.object().py());
     let source = read_for_plan(recognised)?;
     let shape = shape_of(&source);
     let shards = shards(sharding, &shape, request)?;
     if has_sharding(&source, sharding, &request.options)? {
         return Ok(vec![TensorReport::unchanged("jax").into()]);
     }
-    let is_whole = shards.len() == 1;
+    let is_split = shards.len() > 1;
     let plan_shard = |shard: Shard| -> Result<PlanReport> {
-        let source = read_for_plan(recognised)?;
-        let request = shard.request(request, &source, !is_whole)?;
-        if is_whole {
-            return Ok(convert::plan_source(py, source, &request)?.into());
-        }
-        let report = convert::plan_source(py, shard.slice_of(source)?, &request)?;
-        Ok(PlanReport::from(report).named(shard.name(&shape)))
+        let report = PlanReport::from(shard.plan(recognised, request, is_split)?);
+        Ok(if is_split { report.named(shard.name(&shape)) } else { report })
     };
     shards.into_iter().map(plan_shard).collect()
 }
@@ -116,6 +109,19 @@ impl Shard {
             request.options.copy = Some(true);
         }
         Ok(request)
+    }
+
+    /// Plans the conversion of this slice.
+    fn plan(
+        &self,
+        recognised: RecognisedObject<'_, '_>,
+        whole: &ConversionRequest,
+        is_split: bool,
+    ) -> Result<TensorReport> {
+        let source = read_for_plan(recognised)?;
+        let request = self.request(whole, &source, is_split)?;
+        let source = if is_split { self.slice_of(source)? } else { source };
+        convert::plan_source(recognised.object().py(), source, &request)
     }
 
     /// This slice of a source. Values that must be gathered or unpacked first have a plan, but no slice.
@@ -270,7 +276,8 @@ fn start_shards<'py>(
     let shape = shape_of(&source);
     let shards = shards(sharding, &shape, request)?;
     if has_sharding(&source, sharding, &request.options)? {
-        return Ok(StartedObject::unchanged(&with_sharding(object, sharding)?));
+        let reports = if reported { vec![TensorReport::unchanged("jax")] } else { Vec::new() };
+        return Ok(StartedObject::unchanged(&with_sharding(object, sharding)?, reports));
     }
     let mut devices = Vec::new();
     let mut started = Vec::new();
@@ -281,6 +288,7 @@ fn start_shards<'py>(
             let copy = request.options.copy.filter(|copy| !copy);
             let options = ConvertOptions { copy, ..ConvertOptions::NONE };
             let numpy = frameworks::target_named(py, "numpy")?;
+            let _within = trace::WithinTrip::begin();
             convert::convert_source(
                 py,
                 source,
@@ -291,12 +299,13 @@ fn start_shards<'py>(
     };
     let is_split = shards.len() > 1;
     for shard in shards {
+        if reported {
+            reports.push(shard.plan(recognised, request, is_split)?);
+        }
         let source = read(recognise(&whole)?)?;
         let request = shard.request(request, &source, is_split)?;
         let source = if is_split { shard.slice_of(source)? } else { source };
-        let begun = convert::start_source(py, source, &request, reported, is_deferred)?;
-        reports.extend(begun.reports);
-        started.push(begun.started);
+        started.push(convert::start_source(py, source, &request, false, is_deferred)?.started);
         devices.push(shard.devices);
     }
     let assembly = Assembly { shape, sharding: sharding.clone().unbind(), devices, target: request.target };

@@ -121,16 +121,13 @@ impl BatchOptions {
         };
         let recognised = recognise(batch)?;
         if let Some(container) = traverse::container_of(recognised)? {
-            let mut has_columns = false;
             let tensors = &mut work.tensors;
-            let rebuilt = traverse::walk_batch(batch, container, visits_each, &mut |leaf, path| {
-                has_columns |= leaf.kind() == Recognised::ArrowColumn;
+            let tree = traverse::walk_for_job(batch, container, visits_each, &mut |leaf, path| {
                 let tensor = start.start_tensor(leaf, path)?;
                 fallible::try_push(tensors, tensor)?;
                 Ok(leaf.object().clone())
             })?;
-            // A table in the batch is read once: the rebuilt tree has its columns.
-            let object = if has_columns { rebuilt } else { batch.clone() }.unbind();
+            let object = tree.unbind();
             let late_conversion =
                 Box::new(LateBatch { options: slf.clone().unbind(), batch: object.clone_ref(py) });
             work.tree = Some(JobTree { object, visits_each, late_conversion });

@@ -4,12 +4,10 @@
 
 use super::tensor::{Steps, TensorReport};
 use crate::errors::Result;
-use crate::text::format_bytes;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use tensorferry_core::Error;
 use tensorferry_core::fallible::{try_push, try_reserve};
-use tensorferry_core::plan::format_shape;
 
 /// The names of a row that are written out; of more names, the first two are.
 const MAX_LISTED_NAMES: usize = 3;
@@ -104,15 +102,6 @@ impl<'a> Group<'a> {
             0 | 1 => self.first().type_and_shape(),
             count => self.first().type_and(&format!("{count} shapes")),
         }
-    }
-
-    /// The shape and the size of each tensor, for a list of all of them.
-    pub(super) fn shape_and_size(report: &TensorReport) -> String {
-        let mut text = report.shape.as_deref().map(format_shape).unwrap_or_default();
-        if report.bytes_moved > 0 {
-            let _ = write!(text, ", {}", format_bytes(report.bytes_moved));
-        }
-        text
     }
 
     /// The text below the headline.

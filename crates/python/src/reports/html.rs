@@ -11,29 +11,35 @@ use tensorferry_core::plan::count_noun;
 
 /// The card of a plan.
 pub(super) fn plan_html(plan: &PlanReport) -> Result<String> {
+    card_of(plan, None)
+}
+
+/// The card of a finished conversion.
+pub(super) fn trip_html(plan: &PlanReport, seconds: f64) -> Result<String> {
+    card_of(plan, Some(seconds))
+}
+
+/// The card of a plan; with its duration if it was executed.
+fn card_of(plan: &PlanReport, seconds: Option<f64>) -> Result<String> {
     let mut card = Card::new();
     match plan.content() {
-        PlanContent::Tensor(tensor) => write_tensor(&mut card, tensor, None),
+        PlanContent::Tensor(tensor) => write_tensor(&mut card, tensor, seconds),
         PlanContent::Tree(tree) => write_tree(&mut card, tree)?,
-        PlanContent::Sparse(sparse) => write_sparse(&mut card, sparse),
+        PlanContent::Sparse(sparse) => write_sparse(&mut card, sparse, seconds),
         PlanContent::Array(array) => write_array(&mut card, plan.display_name(), array),
     }
     Ok(card.finish()?)
 }
 
-/// The card of a finished conversion.
-pub(super) fn trip_html(plan: &TensorReport, seconds: f64) -> Result<String> {
-    let mut card = Card::new();
-    write_tensor(&mut card, plan, Some(seconds));
-    Ok(card.finish()?)
-}
-
-/// A dense tensor; with its duration if it was converted.
-fn write_tensor(card: &mut Card, plan: &TensorReport, seconds: Option<f64>) {
-    card.headline(&plan.from(), &plan.to(), &plan.outcome(), plan.shares());
+fn write_duration(card: &mut Card, seconds: Option<f64>) {
     if let Some(seconds) = seconds {
         card.line(&format!("it took {}", format_duration(seconds)));
     }
+}
+
+fn write_tensor(card: &mut Card, plan: &TensorReport, seconds: Option<f64>) {
+    card.headline(&plan.from(), &plan.to(), &plan.outcome(), plan.shares());
+    write_duration(card, seconds);
     card.faded_line(&plan.type_and_shape());
     card.steps(&plan.steps);
     card.details(&plan.detail_lines());
@@ -57,11 +63,7 @@ fn write_tree(card: &mut Card, tree: &TreeReport) -> Result<()> {
                     if group.len() > 1 {
                         let items = group.positions.iter().map(|&at| {
                             let part = &tree.parts[at];
-                            let text = match part.content() {
-                                PlanContent::Tensor(report) => Group::shape_and_size(report),
-                                _ => String::new(),
-                            };
-                            (part.display_name(), text)
+                            (part.display_name(), part.shape_and_size())
                         });
                         card.folded_list(&count_noun(group.len(), "tensor"), items);
                     }
@@ -81,12 +83,13 @@ fn write_tree(card: &mut Card, tree: &TreeReport) -> Result<()> {
 }
 
 /// A sparse tensor, with a row for each of its arrays.
-fn write_sparse(card: &mut Card, plan: &SparseReport) {
+fn write_sparse(card: &mut Card, plan: &SparseReport, seconds: Option<f64>) {
     card.headline(&plan.from(), &plan.to(), &plan.outcome(), plan.action() != "copy");
+    write_duration(card, seconds);
     write_sparse_body(card, plan);
 }
 
-fn write_sparse_body(card: &mut Card, plan: &SparseReport) {
+pub(super) fn write_sparse_body(card: &mut Card, plan: &SparseReport) {
     for line in [Some(plan.type_and_shape()), plan.device_line()].into_iter().flatten() {
         card.faded_line(&line);
     }

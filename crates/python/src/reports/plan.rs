@@ -5,11 +5,14 @@ use super::plan_data::{ArrayReport, PlanContent, PlanReport, SparseReport, TreeR
 use super::tensor::{Steps, TensorReport};
 use crate::errors::Result;
 use crate::interpreter::objects;
+use crate::text::format_bytes;
 use crate::trees::traverse::TENSOR_OVERHEAD_BYTES;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyString, PyTuple};
+use std::fmt::Write;
 use tensorferry_core::emergency_pool;
+use tensorferry_core::plan::format_shape;
 
 /// An estimate of the memory for the dict of one plan, with its entries.
 const DICT_OVERHEAD_BYTES: usize = 4096;
@@ -86,6 +89,15 @@ impl PlanReport {
         ))
     }
 
+    pub(super) fn headline(&self) -> String {
+        match &self.content {
+            Tensor(tensor) => tensor.headline(),
+            Tree(tree) => tree.headline(),
+            Sparse(sparse) => sparse.headline(),
+            Array(array) => array.headline(self.display_name()),
+        }
+    }
+
     /// The text of the plan. Its length grows with the tree, so the allocation can fail.
     pub(super) fn text(&self) -> Result<Vec<u8>> {
         match &self.content {
@@ -94,6 +106,15 @@ impl PlanReport {
             Sparse(sparse) => Ok(sparse.text().into_bytes()),
             Array(array) => Ok(array.text(self.display_name()).into_bytes()),
         }
+    }
+
+    /// The shape and the size, for a list of several conversions.
+    pub(super) fn shape_and_size(&self) -> String {
+        let mut text = self.shape_lengths().map(format_shape).unwrap_or_default();
+        if self.bytes_moved() > 0 {
+            let _ = write!(text, ", {}", format_bytes(self.bytes_moved()));
+        }
+        text
     }
 
     /// Whether the host waits for the conversion.
@@ -387,13 +408,7 @@ impl PlanReport {
     }
 
     fn __repr__(&self) -> String {
-        let text = match &self.content {
-            Tensor(tensor) => tensor.headline(),
-            Tree(tree) => tree.headline(),
-            Sparse(sparse) => sparse.headline(),
-            Array(array) => array.headline(self.display_name()),
-        };
-        format!("<Plan {text}>")
+        format!("<Plan {}>", self.headline())
     }
 
     fn _repr_html_<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyString>> {

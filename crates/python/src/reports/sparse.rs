@@ -6,7 +6,33 @@ use crate::text::format_bytes;
 use std::fmt::Write;
 use tensorferry_core::plan::{count_noun, format_shape};
 
+/// What sparse conversions of one row have in common: all but shapes and sizes.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) struct SparseFoldKey<'a> {
+    ends: [String; 2],
+    devices: (&'a str, &'a str),
+    dtypes: (&'a str, &'a str),
+    action: &'static str,
+    arrays: Vec<(&'a str, &'static str, &'a Steps)>,
+    notes: &'a [String],
+}
+
 impl SparseReport {
+    pub(super) fn fold_key(&self) -> SparseFoldKey<'_> {
+        let arrays = self.parts.iter().filter_map(|part| match part.content() {
+            PlanContent::Array(array) => Some((part.display_name(), array.action(), &array.steps)),
+            _ => None,
+        });
+        SparseFoldKey {
+            ends: [self.from(), self.to()],
+            devices: (&self.source_device, &self.device),
+            dtypes: (&self.source_dtype, &self.dtype),
+            action: self.action(),
+            arrays: arrays.collect(),
+            notes: &self.notes,
+        }
+    }
+
     pub(super) fn action(&self) -> &'static str {
         if self.is_itself {
             "itself"

@@ -5,21 +5,60 @@
 
 use crate::errors::{Result, fail};
 use crate::interpreter::once::ForkSafeOnce;
-use crate::reports::{TensorReport, Trip};
+use crate::reports::{PlanReport, Trip};
 use crate::trees::traverse::TENSOR_OVERHEAD_BYTES;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple, PyType};
+use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tensorferry_core::{ErrorKind, emergency_pool};
 
 /// The number of open traces in all contexts.
 static OPEN_TRACES: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    /// Whether this thread converts the parts of a conversion that is recorded as a whole.
+    static IS_WITHIN_TRIP: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Whether a trace is open in any context.
 pub(crate) fn is_tracing() -> bool {
-    OPEN_TRACES.load(Ordering::Relaxed) != 0
+    OPEN_TRACES.load(Ordering::Relaxed) != 0 && !IS_WITHIN_TRIP.get()
+}
+
+/// While this lives, conversions on its thread are not recorded: they are parts of another one.
+pub(crate) struct WithinTrip {
+    outer: bool,
+}
+
+impl WithinTrip {
+    pub(crate) fn begin() -> Self {
+        Self { outer: IS_WITHIN_TRIP.replace(true) }
+    }
+}
+
+impl Drop for WithinTrip {
+    fn drop(&mut self) {
+        IS_WITHIN_TRIP.set(self.outer);
+    }
+}
+
+/// Runs a conversion of several parts, and records it as one. `convert` is told whether to report, and returns the result and the
+/// report.
+pub(crate) fn record_whole<T, R: Into<PlanReport>>(
+    py: Python<'_>,
+    convert: impl FnOnce(bool) -> Result<(T, Option<R>)>,
+) -> Result<T> {
+    let started = is_tracing().then(Instant::now);
+    let within = started.map(|_| WithinTrip::begin());
+    let (result, report) = convert(started.is_some())?;
+    drop(within);
+    if let (Some(started), Some(report)) = (started, report) {
+        record(py, report, started.elapsed())?;
+    }
+    Ok(result)
 }
 
 /// The context variable. Its value is a tuple of the lists to fill, the innermost last.
@@ -37,7 +76,7 @@ pub(crate) fn open_lists(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
 }
 
 /// Records a conversion in every trace that is open in this context.
-pub(crate) fn record(py: Python<'_>, plan: TensorReport, elapsed: Duration) -> Result<()> {
+pub(crate) fn record(py: Python<'_>, plan: impl Into<PlanReport>, elapsed: Duration) -> Result<()> {
     record_in(py, &open_lists(py)?, plan, elapsed)
 }
 
@@ -45,11 +84,11 @@ pub(crate) fn record(py: Python<'_>, plan: TensorReport, elapsed: Duration) -> R
 pub(crate) fn record_in(
     py: Python<'_>,
     lists: &Bound<'_, PyTuple>,
-    plan: TensorReport,
+    plan: impl Into<PlanReport>,
     elapsed: Duration,
 ) -> Result<()> {
     emergency_pool::ensure_headroom(TENSOR_OVERHEAD_BYTES)?;
-    let trip = Bound::new(py, Trip::new(plan, elapsed))?;
+    let trip = Bound::new(py, Trip::new(plan.into(), elapsed))?;
     for list in lists {
         list.cast_into::<PyList>().map_err(PyErr::from)?.append(&trip)?;
     }

@@ -2,7 +2,6 @@
 
 use super::html;
 use super::plan_data::PlanReport;
-use super::tensor::TensorReport;
 use crate::errors::Result;
 use crate::interpreter::objects;
 use crate::text::format_duration;
@@ -10,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::time::Duration;
 
-/// A finished conversion of a tensor.
+/// A finished conversion of a tensor, dense or sparse.
 ///
 /// Example:
 ///     >>> with ferry.trace() as trips:
@@ -21,18 +20,20 @@ use std::time::Duration;
 #[pyclass(frozen, module = "tensorferry", name = "Trip")]
 #[derive(Clone)]
 pub(crate) struct Trip {
-    plan: TensorReport,
-    /// The duration in seconds.
+    /// The plan that was executed.
+    #[pyo3(get)]
+    plan: PlanReport,
+    /// The duration in seconds; that of `to_async` and `feed` is the time from the submission to the completion.
     #[pyo3(get)]
     seconds: f64,
 }
 
 impl Trip {
-    pub(crate) fn new(plan: TensorReport, elapsed: Duration) -> Self {
+    pub(crate) fn new(plan: PlanReport, elapsed: Duration) -> Self {
         Self { plan, seconds: elapsed.as_secs_f64() }
     }
 
-    pub(super) fn report(&self) -> &TensorReport {
+    pub(super) fn report(&self) -> &PlanReport {
         &self.plan
     }
 
@@ -43,16 +44,10 @@ impl Trip {
 
 #[pymethods]
 impl Trip {
-    /// The plan that was executed.
-    #[getter]
-    fn plan(&self) -> PlanReport {
-        self.plan.clone().into()
-    }
-
     /// The number of bytes that were written. It is the planned number: a conversion follows its plan, or fails.
     #[getter]
     fn bytes_moved(&self) -> usize {
-        self.plan.bytes_moved
+        self.plan.bytes_moved()
     }
 
     /// Whether the result shares the memory of the source.

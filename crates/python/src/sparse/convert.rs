@@ -431,7 +431,7 @@ impl<'py> PlannedConversion<'py> {
     }
 
     /// The report about the conversion.
-    pub(super) fn report(mut self) -> Result<SparseReport> {
+    pub(super) fn report(&mut self) -> Result<SparseReport> {
         if self.options.copy == Some(false) {
             self.check_shares()?;
         }

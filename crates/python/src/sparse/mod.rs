@@ -29,7 +29,7 @@ use crate::frameworks;
 use crate::frameworks::builtin_frameworks::{self, Entry};
 use crate::frameworks::{classify, names};
 use crate::interpreter::type_cache::Cache;
-use crate::reports::PlanReport;
+use crate::reports::{PlanReport, TensorReport, trace};
 use crate::trees::traverse;
 use call_options::SparseCallOptions;
 use convert::ConversionDecision;
@@ -106,6 +106,37 @@ fn sparse_target(framework: &Bound<'_, PyAny>) -> Result<&'static Entry> {
     }
 }
 
+/// The decision about one sparse tensor. None for a traced one, which has no memory: its own framework gets it back as it is.
+fn decide<'py>(
+    x: &Bound<'py, PyAny>,
+    source: &'static Entry,
+    framework: &Bound<'py, PyAny>,
+    call_options: &SparseCallOptions<'py>,
+) -> Result<Option<ConversionDecision<'py>>> {
+    let target = sparse_target(framework)?;
+    match convert::decide(x, source, target, call_options, false) {
+        Err(Failure::Ferry(error))
+            if error.kind() == ErrorKind::NotATensor
+                && call_options.is_default()
+                && std::ptr::eq(source, target) =>
+        {
+            Ok(None)
+        }
+        decision => decision.map(Some),
+    }
+}
+
+/// The report about a decision.
+fn report_of(source: &'static Entry, decision: &mut Option<ConversionDecision<'_>>) -> Result<PlanReport> {
+    Ok(match decision {
+        None => TensorReport::unchanged(source.name).into(),
+        Some(ConversionDecision::Itself(components, placement, shape)) => {
+            convert::unchanged_report(components, placement, shape).into()
+        }
+        Some(ConversionDecision::Convert(conversion)) => conversion.report()?.into(),
+    })
+}
+
 /// Converts one sparse tensor.
 fn convert_one<'py>(
     x: &Bound<'py, PyAny>,
@@ -113,20 +144,15 @@ fn convert_one<'py>(
     framework: &Bound<'py, PyAny>,
     call_options: &SparseCallOptions<'py>,
 ) -> Result<Bound<'py, PyAny>> {
-    let target = sparse_target(framework)?;
-    match convert::decide(x, source, target, call_options, false) {
-        Ok(ConversionDecision::Itself(..)) => Ok(x.clone()),
-        Ok(ConversionDecision::Convert(conversion)) => conversion.run(),
-        // A traced tensor has no memory; its own framework gets it back as it is.
-        Err(Failure::Ferry(error))
-            if error.kind() == ErrorKind::NotATensor
-                && call_options.is_default()
-                && std::ptr::eq(source, target) =>
-        {
-            Ok(x.clone())
-        }
-        Err(failure) => Err(failure),
-    }
+    trace::record_whole(x.py(), |reported| {
+        let mut decision = decide(x, source, framework, call_options)?;
+        let report = reported.then(|| report_of(source, &mut decision)).transpose()?;
+        let result = match decision {
+            Some(ConversionDecision::Convert(conversion)) => conversion.run()?,
+            _ => x.clone(),
+        };
+        Ok((result, report))
+    })
 }
 
 /// The plan of one sparse tensor.
@@ -136,13 +162,7 @@ fn plan_one<'py>(
     framework: &Bound<'py, PyAny>,
     call_options: &SparseCallOptions<'py>,
 ) -> Result<PlanReport> {
-    let report = match convert::decide(x, source, sparse_target(framework)?, call_options, false)? {
-        ConversionDecision::Itself(components, placement, shape) => {
-            convert::unchanged_report(&components, &placement, &shape)
-        }
-        ConversionDecision::Convert(conversion) => conversion.report()?,
-    };
-    Ok(report.into())
+    report_of(source, &mut decide(x, source, framework, call_options)?)
 }
 
 /// The error of an object that is not a sparse tensor.
@@ -223,7 +243,11 @@ fn _sparse_to_dense<'py>(
     let call_options =
         SparseCallOptions::new(None, None, options::parse_common(device, dtype, copy, writable, stream)?);
     for_each_sparse(x, framework, &call_options, &|leaf, source| {
-        DenseConversion::decide(leaf, source, framework, &call_options)?.run()
+        trace::record_whole(leaf.py(), |reported| {
+            let conversion = DenseConversion::decide(leaf, source, framework, &call_options)?;
+            let report = reported.then(|| conversion.report()).transpose()?;
+            Ok((conversion.run()?, report))
+        })
     })
 }
 

@@ -83,8 +83,20 @@ impl<'py> DenseConversion<'py> {
         Ok(Self { x: x.clone(), components, values, filler, placement, array_request })
     }
 
+    /// The options for the new dense tensor.
+    fn dense_options(&self) -> ConvertOptions {
+        let (placement, ConvertOptions { dtype, writable, device, .. }) =
+            (&self.placement, self.array_request.options);
+        let follows = device == DeviceRequest::Nearest
+            && placement.device == Device::CPU
+            && placement.source_device == placement.device;
+        let device = if follows { DeviceRequest::Nearest } else { DeviceRequest::At(placement.device) };
+        ConvertOptions { dtype, writable, device, ..ConvertOptions::NONE }
+    }
+
     /// Executes the conversion.
     pub(super) fn run(self) -> Result<Bound<'py, PyAny>> {
+        let dense_options = self.dense_options();
         let Self { x, components, values, filler, placement, mut array_request } = self;
         let py = x.py();
         if components.is_detached {
@@ -92,12 +104,7 @@ impl<'py> DenseConversion<'py> {
             gradient_warning::warn_once(py, components.framework.name, target)?;
         }
         let call_options = SparseCallOptions::for_arrays(placement.device, &array_request, py);
-        let ConvertOptions { dtype, writable, device, .. } = array_request.options;
-        let follows = device == DeviceRequest::Nearest
-            && placement.device == Device::CPU
-            && placement.source_device == placement.device;
-        let device = if follows { DeviceRequest::Nearest } else { DeviceRequest::At(placement.device) };
-        array_request.options = ConvertOptions { dtype, writable, device, ..ConvertOptions::NONE };
+        array_request.options = dense_options;
         let object = match filler {
             Filler::Source if components.framework.name == "torch" => {
                 convert::validate_source(&components, values, placement.source_device)?;
@@ -141,7 +148,7 @@ impl<'py> DenseConversion<'py> {
     }
 
     /// The report about the conversion.
-    pub(super) fn report(self) -> Result<SparseReport> {
+    pub(super) fn report(&self) -> Result<SparseReport> {
         let Self { components, values, filler, placement, array_request, x } = self;
         let target = array_request.target.capabilities(x.py())?;
         let (device, by) = match filler {
@@ -151,12 +158,8 @@ impl<'py> DenseConversion<'py> {
         };
         let layout = Layout::dense(placement.source_dtype.size(), &components.shape)?;
         let description = fresh_memory(placement.source_dtype, &layout, device);
-        let options = ConvertOptions {
-            dtype: array_request.options.dtype,
-            device: DeviceRequest::At(placement.device),
-            ..ConvertOptions::NONE
-        };
-        let report = TensorReport::new(&description, target, &plan::decide(&description, target, &options)?);
+        let plan = plan::decide(&description, target, &self.dense_options())?;
+        let report = TensorReport::new(&description, target, &plan);
         let scatter = format!("the elements are scattered into a dense tensor{by}");
         let steps = vec![("scatter".into(), scatter)];
         let array = ArrayReport::for_new_array(report, components.shape.to_vec(), layout.bytes(), steps);

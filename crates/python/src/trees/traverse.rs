@@ -90,6 +90,8 @@ pub(crate) struct Walk<'py, 'a> {
     visits_scalars: bool,
     /// Whether a tensor was found.
     has_tensor: bool,
+    /// Whether tables or columns were read.
+    has_tables: bool,
     /// The first leaf that is neither a tensor nor None.
     first_other: Option<Bound<'py, PyAny>>,
 }
@@ -106,14 +108,17 @@ pub(crate) fn walk<'py, 'a>(
     Walk::new(visit, rebuild).root_with_tensor(object, container)
 }
 
-/// As [`walk`] with `rebuild`, for a batch of a feed. With `visits_each`, an object that appears twice is visited twice.
-pub(crate) fn walk_batch<'py, 'a>(
+/// As [`walk`], for a job, which will visit the tree again: returns the tree itself, or one with the columns of its tables, which
+/// are read once. With `visits_each`, an object that appears twice is visited twice.
+pub(crate) fn walk_for_job<'py, 'a>(
     object: &Bound<'py, PyAny>,
     container: Container,
     visits_each: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    Walk { visits_each, ..Walk::new(visit, true) }.root_with_tensor(object, container)
+    let mut walk = Walk { visits_each, ..Walk::new(visit, true) };
+    let rebuilt = walk.root_with_tensor(object, container)?;
+    Ok(if walk.has_tables { rebuilt } else { object.clone() })
 }
 
 /// As [`walk`], for arguments and results of functions, which may hold no tensor.
@@ -185,6 +190,7 @@ impl<'py, 'a> Walk<'py, 'a> {
             rebuild,
             visits_scalars: !rebuild,
             has_tensor: false,
+            has_tables: false,
             first_other: None,
         }
     }
@@ -197,13 +203,13 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     /// As [`Self::root`]. A tree with leaves but without a tensor is an error.
     fn root_with_tensor(
-        mut self,
+        &mut self,
         object: &Bound<'py, PyAny>,
         container: Container,
     ) -> Result<Bound<'py, PyAny>> {
         let result = self.root(object, container)?;
-        match self.first_other {
-            Some(other) if !self.has_tensor => Err(no_tensor(object, &other)),
+        match &self.first_other {
+            Some(other) if !self.has_tensor => Err(no_tensor(object, other)),
             _ => Ok(result),
         }
     }
@@ -253,6 +259,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         let result = match kind {
             Recognised::Container(container) => self.node(object, container)?,
             Recognised::Arrow | Recognised::Pandas => {
+                self.has_tables = true;
                 self.object(&arrow::read::columns(object, self.purpose())?)?
             }
             Recognised::Unknown if !has_tensor_protocol(object)? => match self.registered(object)? {
