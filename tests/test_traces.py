@@ -248,3 +248,16 @@ def test_the_time_of_a_job_begins_with_its_submission() -> None:
     assert len(trips) == 2
     for trip in trips:
         assert x.seconds <= trip.seconds <= whole
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pa.table])
+def test_a_table_of_a_job_is_converted_once(make: Callable[[Any], Any]) -> None:
+    tree = [make({"a": [1, 0, 1], "b": [1.0, 2.0, 3.0]}), np.ones(2)]
+    plan = ferry.plan(tree, "torch", copy=True)
+    for convert in (
+        lambda: ferry.to_async(tree, "torch", copy=True).result(),
+        lambda: list(ferry.feed([tree], "torch", copy=True)),
+    ):
+        with ferry.trace() as trips:
+            convert()
+        assert [said(trip.plan) for trip in trips] == [said(part) for part in plan.parts]
