@@ -27,7 +27,8 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     let hint = match name.as_str() {
         "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
         "polars.lazyframe.frame.LazyFrame" => "pass x.collect()",
-        _ if is_dataset(object) => {
+        _ if name.starts_with("datasets.dataset_dict.") => "pass one of its splits: x[\"train\"]",
+        _ if name.starts_with("datasets.") => {
             "pass it to ferry.arrow.to or ferry.arrow.batches, which read datasets of Hugging Face"
         }
         _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
@@ -36,9 +37,10 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     fail(ErrorKind::NotATensor, format!("an object of type {name} is not a tensor"), hint)
 }
 
-/// Whether the object belongs to the package of Hugging Face's datasets.
+/// Whether the object is a dataset of Hugging Face, and not a dict of datasets or a column of one.
 pub(crate) fn is_dataset(object: &Bound<'_, PyAny>) -> bool {
-    type_name(object).starts_with("datasets.")
+    let name = type_name(object);
+    name.starts_with("datasets.") && name.ends_with("Dataset")
 }
 
 /// Whether the object has a `state_dict()`, as modules and optimizers of PyTorch do.
