@@ -22,7 +22,7 @@ PAIRS = [(a, b) for a, b in itertools.product(GPU_FRAMEWORKS, GPU_FRAMEWORKS) if
 def values(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     generator = np.random.default_rng(7)
     if dtype == "bool":
-        return generator.integers(0, 2, shape).astype(bool)
+        return generator.integers(0, 3, shape, dtype=np.uint8).view(bool)
     if dtype.startswith("complex"):
         return (generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(
             dtype

@@ -42,7 +42,8 @@ def check(cell: Cell, target: str, **options: Any) -> Any:
     assert look.shape(result) == cell.facts.shape
     if outcome.dtype == cell.facts.dtype:
         assert significant(outcome.dtype, look.values(result)) == cell.values, "the values changed"
-    if outcome.dtype.kind == "bool" and outcome.action == "copy" and cell.facts.device == "cpu":
+    on_host = plan.source_device.startswith("cpu") and plan.device.startswith("cpu")
+    if outcome.dtype.kind == "bool" and outcome.action == "copy" and on_host:
         assert set(look.values(result)) <= {0, 1}, "a copy has a bool of another byte"
     if outcome.action == "itself":
         assert result is cell.object or cell.facts.snapshot

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from support.introspect import FRAMEWORKS, INSPECTORS, paddle
 from support.memory import aligned
@@ -113,3 +114,22 @@ def test_files_and_pickles_have_the_bytes(tmp_path: Path) -> None:
     carried = ferry.load(tmp_path / "x.npy"), ferry.pickling.loads(*ferry.pickling.dumps(mask))
     for result in carried:
         assert np.array_equal(raw_of(result), raw_of(mask))
+
+
+@pytest.mark.parametrize("target", ["csr", "csc", "coo", "dense"])
+@pytest.mark.parametrize("source", ["csr", "csc", "coo"])
+def test_values_of_sparse_tensors(source: str, target: str) -> None:
+    values = np.array([2, 1, 0, 255, 128], np.uint8).view(bool)
+    coordinates = ([0, 1, 2, 3, 4], [4, 2, 3, 1, 0])
+    expected = np.zeros((5, 5), np.uint8)
+    expected[coordinates] = raw_of(values) != 0
+    x = scipy.sparse.coo_array((values, coordinates), shape=(5, 5)).asformat(source)
+    # SciPy's own conversion keeps the bytes too.
+    assert x.data.view(np.uint8).max() == 255
+    if target == "dense":
+        result = ferry.sparse.to_dense(x, "numpy")
+    else:
+        made = ferry.sparse.to(x, "scipy", format=target, copy=True)
+        assert set(raw_of(made.data)) <= {0, 1}
+        result = made.toarray()
+    assert np.array_equal(result.view(np.uint8), expected)

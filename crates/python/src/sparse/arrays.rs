@@ -106,11 +106,13 @@ impl<'py> SourceArray<'py> {
         Ok(())
     }
 
-    /// Makes the memory that kernels read contiguous, in native byte order.
+    /// Makes the memory that kernels read contiguous, in native byte order. Kernels move the bytes of bools, which are 0 and 1 in a
+    /// copy.
     pub(super) fn prepare_values(&mut self) -> Result<()> {
         self.download_to_host()?;
         let tensor = self.tensor()?;
-        if !is_native(tensor) || !tensor.layout().is_dense() {
+        let is_original_bool = tensor.dtype() == DType::Bool && self.prepared.is_none();
+        if !is_native(tensor) || !tensor.layout().is_dense() || is_original_bool {
             self.prepared = Some(host_copy::copy_packed(self.object.py(), tensor, tensor.dtype())?);
         }
         Ok(())
