@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from support.dtypes import NAMED, significant
 from support.introspect import INSPECTORS, TYPES
 
 FRAMEWORKS = ("numpy", "torch", "jax", "tensorflow", "paddle")
@@ -30,7 +31,8 @@ def see(x: Any) -> Seen:
     """What a tensor is, by the functions of its own framework."""
     (framework,) = (name for name, kind in TYPES.items() if kind and isinstance(x, kind))
     look = INSPECTORS[framework]
-    return framework, look.dtype(x), tuple(look.shape(x)), look.values(x)
+    dtype = look.dtype(x)
+    return framework, dtype, tuple(look.shape(x)), significant(NAMED[dtype], look.values(x))
 
 
 def see_all(tensors: dict[str, Any]) -> dict[str, Seen]:

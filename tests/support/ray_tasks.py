@@ -53,7 +53,8 @@ def see(x: Any) -> Seen:
         array = np.asarray(x)
         dtype = array.dtype.name
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return framework, dtype, tuple(x.shape), array.tobytes()
+    raw = (array.view("u1") != 0) if dtype == "bool" else array
+    return framework, dtype, tuple(x.shape), raw.tobytes()
 
 
 def see_and_return(tensors: dict[str, Any]) -> tuple[dict[str, Seen], dict[str, Any]]:
