@@ -257,7 +257,7 @@ def assert_equal(found: Any, expected: Any) -> None:
 @given(batches_with_types())
 def test_random_trees(case: tuple[Any, Any, Any]) -> None:
     batch, dtype, expected = case
-    # Beside a tensor, because a number alone is no batch.
+    # Beside a tensor, because a feed refuses a number alone.
     assert_equal(one((array(), batch), dtype=(None, dtype)), (array(), expected))
 
 

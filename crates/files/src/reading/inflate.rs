@@ -15,7 +15,7 @@ use tensorferry_core::{Result, emergency_pool};
 /// The size of one read of compressed bytes.
 const INPUT_BYTES: u64 = 64 << 10;
 
-/// More than a decompressor takes. It panics where there is no memory.
+/// More than a decompressor takes. Without memory it panics.
 const STATE_BYTES: usize = 128 << 10;
 
 /// The decompressor of one member.

@@ -29,7 +29,7 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 
 /// The size from which a member gets zip's 64-bit fields.
 const ZIP64_THRESHOLD_BYTES: u64 = 0xffff_0000;
-/// More than the zip library takes for a member and its compressor. It panics where there is no memory.
+/// More than the zip library takes for a member and its compressor. Without memory it panics.
 const MEMBER_BYTES: usize = 512 << 10;
 /// The alignment of stored zip members.
 const MEMBER_ALIGNMENT_BYTES: u16 = 64;
