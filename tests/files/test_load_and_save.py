@@ -407,6 +407,15 @@ def test_the_other_frameworks(tmp_path, framework, file):
     assert bits(found) == x.tobytes()
 
 
+def test_a_name_longer_than_a_column(tmp_path):
+    """Rust's formatting panics for columns of more than 65,535 characters."""
+    path = tmp_path / "x.safetensors"
+    ferry.save(path, {"x" * 70_000: np.zeros(3), "y": np.zeros(2)})
+    listing = str(ferry.inspect(path))
+    assert "x" * 70_000 + "  float64" in listing
+    assert listing.count("\n") == 2
+
+
 def test_only_requested_tensors_are_read(tmp_path):
     """A damaged member does not affect the others."""
     path = tmp_path / "x.npz"

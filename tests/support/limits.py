@@ -18,7 +18,7 @@ import numpy as np
 
 import tensorferry as ferry
 
-COUNT, FILE_COUNT = 30_000, 3000
+COUNT = 30_000
 KIB, MIB = 1 << 10, 1 << 20
 
 # What a child that was not killed says with its exit code.
@@ -148,51 +148,23 @@ def operations(framework: str, count: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def write_files(folder: Path, count: int) -> None:
-    """Writes files with long headers, and files with headers of `count` tensors."""
-    one = {"descr": "|u1", "fortran_order": False, "shape": (1,)}
-    header = repr(one).encode().ljust(1 << 20)
-    npy = b"\x93NUMPY\x02\x00" + struct.pack("<I", len(header)) + header + b"\0"
-    (folder / "long.npy").write_bytes(npy)
-    for name, method in (("long", zipfile.ZIP_STORED), ("deflated", zipfile.ZIP_DEFLATED)):
-        with zipfile.ZipFile(folder / f"{name}.npz", "w", method) as archive:
-            archive.writestr("a.npy", npy)
-    tree = {f"layer {number}": np.zeros(1, np.uint8) for number in range(count)}
-    for name in ("many.npz", "many.safetensors"):
-        ferry.save(folder / name, tree)
-    ferry.save(folder / "many deflated.npz", tree, compression=1)
-    # Of a type that is skipped.
-    infos = {
-        name: {"dtype": "F4", "shape": [2], "data_offsets": [at, at + 1]}
-        for at, name in enumerate(tree)
-    }
-    text = json.dumps(infos).encode()
-    (folder / "skipped.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(count))
-    ferry.save(folder / "text.safetensors", {}, metadata={"text": "\n\u20ac" * MIB})
-    index = {"weight_map": dict.fromkeys(tree, "many.safetensors")}
-    (folder / "many.safetensors.index.json").write_text(json.dumps(index))
-
-
-def list_file(file: ferry.File) -> object:
-    """Reads and prints the lists of a file."""
-    return file.tensors, file.skipped, file.metadata, str(file), file._repr_html_()
-
-
-def file_operations(folder: Path, count: int) -> dict[str, Callable[[], object]]:
-    """Reads and writes files in a folder."""
-    write_files(folder, count)
-    tree = {f"layer {number}": np.zeros(1, np.uint8) for number in range(count)}
-    tried: dict[str, Callable[[], object]] = {}
-    for path in sorted(folder.iterdir()):
-        file = ferry.inspect(path)
-        tried[f"inspect {path.name}"] = partial(ferry.inspect, path)
-        tried[f"list {path.name}"] = partial(list_file, file)
-        if not file.skipped:
-            tried[f"load {path.name}"] = partial(ferry.load, path, mmap=False)
-            tried[f"map {path.name}"] = partial(ferry.load, path)
-    for name, options in (("x.npz", {}), ("x.npz", {"compression": 1}), ("x.safetensors", {})):
-        tried[f"save {name} {options}"] = partial(ferry.save, folder / name, tree, **options)
-    return tried
+def long_headers(folder: Path) -> dict[str, Callable[[], object]]:
+    """Reads files with headers, or an index, of a MiB that is nearly all spaces."""
+    size = MIB
+    text = repr({"descr": "|u1", "fortran_order": False, "shape": (1,)})
+    npy = b"\x93NUMPY\x02\x00" + struct.pack("<I", size) + text.encode().ljust(size) + b"\0"
+    (folder / "a.npy").write_bytes(npy)
+    with zipfile.ZipFile(folder / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", npy)
+    infos = json.dumps({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})
+    (folder / "a.safetensors").write_bytes(
+        struct.pack("<Q", size) + infos.encode().ljust(size) + b"\0"
+    )
+    ferry.save(folder / "b.safetensors", {"a": np.zeros(1, np.uint8)})
+    index = json.dumps({"weight_map": {"a": "b.safetensors"}})
+    (folder / "b.safetensors.index.json").write_text(index.ljust(size))
+    names = ("a.npy", "a.npz", "a.safetensors", "b.safetensors.index.json")
+    return {name: partial(ferry.inspect, folder / name) for name in names}
 
 
 def endless(framework: str) -> dict[str, Callable[[], object]]:
@@ -205,35 +177,30 @@ def endless(framework: str) -> dict[str, Callable[[], object]]:
 
 
 def main(framework: str, which: str, *limits: str) -> None:
-    """As `try_all`, with an empty folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        try_all(Path(folder), framework, which, *limits)
-
-
-def try_all(folder: Path, framework: str, which: str, *limits: str) -> None:
     """Tries every operation under every limit, given in KiB; prints a line of JSON for each.
 
-    Tries those of files, or as a control `torch.from_numpy`, until that ends the process.
+    Tries to read long headers, or as a control `torch.from_numpy`, until that ends the process.
     """
-    # All that is imported or made once is there before there is a limit.
-    for operation in operations(framework, 4).values():
-        operation()
-    if which == "files":
-        tried = file_operations(folder, FILE_COUNT)
-        for operation in tried.values():
+    with tempfile.TemporaryDirectory() as folder:
+        # All that is imported or made once is there before there is a limit.
+        for operation in operations(framework, 4).values():
             operation()
-    elif which == "control":
-        import torch
+        if which == "headers":
+            tried = long_headers(Path(folder))
+            for operation in tried.values():
+                operation()
+        elif which == "control":
+            import torch
 
-        arrays = [np.full(16, number, np.float32) for number in range(1000)]
-        tried = {"control": lambda: held(torch.from_numpy, arrays)}
-    else:
-        tried = {**operations(framework, COUNT), **endless(framework)}
-    ferry.empty_cache()
-    fill()
-    for name, operation in tried.items():
-        for more in limits:
-            outcome, stderr = attempt(operation, int(more) * KIB)
-            print(json.dumps([name, int(more), outcome, stderr]), flush=True)
-            if which == "control" and outcome.startswith("ended"):
-                return
+            arrays = [np.full(16, number, np.float32) for number in range(1000)]
+            tried = {"control": partial(held, torch.from_numpy, arrays)}
+        else:
+            tried = {**operations(framework, COUNT), **endless(framework)}
+        ferry.empty_cache()
+        fill()
+        for name, operation in tried.items():
+            for more in limits:
+                outcome, stderr = attempt(operation, int(more) * KIB)
+                print(json.dumps([name, int(more), outcome, stderr]), flush=True)
+                if which == "control" and outcome.startswith("ended"):
+                    return

@@ -1,12 +1,10 @@
 //! Protection against running out of memory: an emergency reserve for small allocations, and checks before large growth.
 //!
 //! Rust aborts the process when a `Box`, a `String` or a `Vec` gets no memory. The standard library has no stable way to make
-//! that an error, and an allocator that unwinds violates the contract of `GlobalAlloc`. There are three measures:
+//! that an error, and an allocator that unwinds violates the contract of `GlobalAlloc`. There are two measures:
 //!
 //! - [`Allocator`] serves allocations of at most [`MAX_EMERGENCY_ALLOCATION_BYTES`] from a static reserve when the system has
 //!   no memory. The running code continues to the next check ([`check_headroom`], [`ensure_headroom`]), which fails.
-//! - Before a library parses input of the caller, which it does without such checks, [`check_memory`] makes a trial allocation
-//!   of what that takes at most.
 //! - Collections that grow with the caller's input reserve fallibly (`try_reserve`) and call [`ensure_headroom`]. For each MiB
 //!   of growth, a trial allocation of 4 MiB shows that there is memory for the next. This also covers what frameworks
 //!   allocate for each tensor: PyTorch aborts the process if it has no memory for one of its own small objects.
@@ -222,25 +220,12 @@ pub fn ensure_headroom(bytes: usize) -> Result<()> {
     try_allocate(HEADROOM_BYTES)
 }
 
-/// Checks that there is memory for `bytes` bytes, before code that would abort the process allocates them in several
-/// allocations.
-///
-/// # Errors
-/// If memory runs out.
-pub fn check_memory(bytes: usize) -> Result<()> {
-    match bytes {
-        // The reserve serves each of the allocations.
-        0..=MAX_EMERGENCY_ALLOCATION_BYTES => ensure_headroom(bytes),
-        _ => try_allocate(bytes),
-    }
-}
-
 /// Checks that the system can allocate this number of bytes, without touching them.
 #[cold]
 fn try_allocate(bytes: usize) -> Result<()> {
     let has_memory = Layout::from_size_align(bytes, 1).is_ok_and(|layout| {
-        // SAFETY: `alloc` requires a size that is not zero: callers pass at least `MAX_EMERGENCY_ALLOCATION_BYTES`. The block is
-        // freed once, with the layout that it was allocated with.
+        // SAFETY: `alloc` requires a size that is not zero: callers pass the two constants of this file. The block is freed
+        // once, with the layout that it was allocated with.
         unsafe {
             // Without the black box the compiler may remove both calls.
             let memory = black_box(System.alloc(layout));

@@ -16,7 +16,6 @@ mod entry;
 mod errors;
 mod format;
 mod formats;
-mod header_memory;
 pub mod hints;
 mod options;
 mod reading;

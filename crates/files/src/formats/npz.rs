@@ -23,7 +23,6 @@ use super::names::find_duplicate;
 use super::npy::header::read_header;
 use crate::entry::{DataLocation, FileContents, FileEntry, ZipMember};
 use crate::errors::{escaped, from_library_io, invalid_argument, invalid_file, quoted, unsupported_dtype};
-use crate::header_memory::check_header_memory;
 use crate::hints;
 use crate::options::OpenOptions;
 use crate::reading::file_source::{FileSource, RangeReader};
@@ -40,8 +39,6 @@ use zip::{CompressionMethod, ZipArchive};
 const MAX_DEFLATE_RATIO: u64 = 1032;
 /// The size of the record after a member whose size was unknown when it was begun.
 const DATA_DESCRIPTOR_BYTES: u64 = 24;
-/// The largest size of the header of a member, in front of its data.
-const MAX_LOCAL_HEADER_BYTES: u64 = 30 + 2 * u16::MAX as u64;
 /// The smallest size of a directory entry.
 const MIN_DIRECTORY_ENTRY_BYTES: u64 = 46;
 /// The limit on the name of a written member. The format allows 65,535 bytes.
@@ -61,7 +58,6 @@ struct DirectoryEntry {
 /// The tensors of a file.
 pub(crate) fn read_contents(source: &Arc<FileSource>, options: &OpenOptions) -> Result<FileContents> {
     let directory_offset = check_end_of_directory(source)?;
-    check_header_memory(source.size() - directory_offset + MAX_LOCAL_HEADER_BYTES)?;
     let members = list_members(source)?;
     check_names(&members)?;
     check_extents(&members, directory_offset)?;
@@ -287,7 +283,7 @@ fn read_member(
         ));
     }
     let header = if member.is_deflated {
-        let mut inflater = Inflater::new(source.clone(), member.data_offset, member.compressed_bytes)?;
+        let mut inflater = Inflater::new(source.clone(), member.data_offset, member.compressed_bytes);
         read_header(&mut inflater, member.bytes, options)?
     } else {
         let mut reader = RangeReader::new(&**source, member.data_offset, member.bytes);

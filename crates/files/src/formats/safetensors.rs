@@ -29,7 +29,6 @@ use super::json::{Members, invalid_json};
 use super::names::find_duplicate;
 use crate::entry::{DataLocation, FileContents, FileEntry};
 use crate::errors::{invalid_argument, invalid_file, quoted, unsupported_dtype};
-use crate::header_memory::check_header_memory;
 use crate::hints;
 use crate::options::OpenOptions;
 use crate::reading::file_source::FileSource;
@@ -103,7 +102,6 @@ pub(crate) fn read_contents(source: &FileSource, file: usize, options: &OpenOpti
         ))
         .with_hint(hints::FETCH_TRUNCATED_FILE));
     }
-    check_header_memory(header_bytes)?;
     let text = source.read_to_vec(PREFIX_BYTES, header_bytes as usize)?;
     if text.first() != Some(&b'{') {
         return Err(invalid_file("the header does not begin with '{'"));

@@ -8,18 +8,17 @@
 
 use super::json::{Members, Scalar, invalid_json};
 use super::safetensors;
-use crate::entry::{FileContents, FileEntry};
+use crate::entry::FileContents;
 use crate::errors::{invalid_file, io_error, quoted};
-use crate::header_memory::check_header_memory;
 use crate::hints;
 use crate::options::OpenOptions;
 use crate::reading::file_source::FileSource;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tensorferry_core::{Error, Result, fallible};
+use tensorferry_core::Result;
 
 /// The limit on the size of an index. The indices of the largest models have about 10 MB.
 const MAX_INDEX_BYTES: u64 = 100_000_000;
@@ -92,7 +91,6 @@ pub(crate) fn read_contents(
             source.size()
         )));
     }
-    check_header_memory(source.size())?;
     let index = parse_index(&source.read_to_vec(0, source.size() as usize)?)?;
     let folder = IndexFolder::of(source.path())?;
     let mut sources = vec![source];
@@ -110,20 +108,15 @@ pub(crate) fn read_contents(
     let listed: HashMap<&str, usize> =
         index.weight_map.iter().map(|(name, file)| (name.as_str(), file_indices[file.as_str()])).collect();
     let mut contents = FileContents::default();
-    fallible::try_reserve(&mut contents.entries, listed.len())?;
-    // The listed tensors, `None` for those that are skipped.
-    let mut entries: HashMap<String, Option<FileEntry>> = HashMap::new();
-    let entry_bytes = size_of::<(String, Option<FileEntry>)>();
-    entries.try_reserve(listed.len()).map_err(|_| Error::out_of_memory(listed.len() * entry_bytes))?;
+    let (mut entries, mut skipped_names) = (HashMap::new(), HashSet::new());
     let mut files: Vec<(&str, usize)> = file_indices.iter().map(|(name, index)| (*name, *index)).collect();
     files.sort_unstable_by_key(|file| file.1);
     for (file_name, file) in files {
         let shard = safetensors::read_contents(&sources[file], file, options)
             .map_err(|error| error.at(quoted(file_name)))?;
-        fallible::try_reserve(&mut contents.skipped, shard.entries.len() + shard.skipped.len())?;
         for entry in shard.entries {
             if listed.get(entry.name()) == Some(&file) {
-                entries.insert(entry.name().to_owned(), Some(entry));
+                entries.insert(entry.name().to_owned(), entry);
             } else {
                 let reason = invalid_file(format!(
                     "tensor {} is in {}, where the index does not list it",
@@ -133,14 +126,13 @@ pub(crate) fn read_contents(
                 contents.skipped.push((entry.name().to_owned(), reason));
             }
         }
-        for (name, _) in shard.skipped.iter().filter(|skipped| listed.contains_key(skipped.0.as_str())) {
-            entries.entry(name.clone()).or_insert(None);
-        }
+        skipped_names.extend(shard.skipped.iter().map(|skipped| skipped.0.clone()));
         contents.skipped.extend(shard.skipped);
     }
     for (name, file) in &index.weight_map {
         match entries.remove(name) {
-            Some(entry) => contents.entries.extend(entry),
+            Some(entry) => contents.entries.push(entry),
+            None if skipped_names.contains(name) => {}
             None => {
                 return Err(invalid_file(format!(
                     "the index lists tensor {} in {}, which does not contain it",

@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::slice::ChunksMut;
 use std::sync::{Mutex, PoisonError};
-use tensorferry_core::{Error, ErrorKind, Result, emergency_pool, fallible, workers};
+use tensorferry_core::{Error, ErrorKind, Result, fallible, workers};
 
 /// The size of one read. A chunk stays in the cache of its thread while it is hashed.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -60,7 +60,6 @@ impl FileSource {
                 .with_errno(errno)
                 .with_hint(hints::PASS_REGULAR_FILE));
         }
-        emergency_pool::ensure_headroom(size_of::<Self>() + path.as_os_str().len())?;
         Ok(Self { file, size: metadata.len(), path: path.to_owned() })
     }
 

@@ -10,13 +10,10 @@ use flate2::{Decompress, DecompressError, FlushDecompress, Status};
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use tensorferry_core::{Result, emergency_pool};
+use tensorferry_core::Result;
 
 /// The size of one read of compressed bytes.
 const INPUT_BYTES: u64 = 64 << 10;
-
-/// More than a decompressor takes. Without memory it panics.
-const STATE_BYTES: usize = 128 << 10;
 
 /// The decompressor of one member.
 pub(crate) struct Inflater {
@@ -32,9 +29,8 @@ pub(crate) struct Inflater {
 }
 
 impl Inflater {
-    pub(crate) fn new(source: Arc<FileSource>, offset: u64, compressed_bytes: u64) -> Result<Self> {
-        emergency_pool::check_memory(STATE_BYTES)?;
-        Ok(Self {
+    pub(crate) fn new(source: Arc<FileSource>, offset: u64, compressed_bytes: u64) -> Self {
+        Self {
             source,
             offset,
             unread_bytes: compressed_bytes,
@@ -43,7 +39,7 @@ impl Inflater {
             state: Decompress::new(false),
             is_finished: false,
             hasher: crc32fast::Hasher::new(),
-        })
+        }
     }
 
     fn refill(&mut self) -> Result<()> {

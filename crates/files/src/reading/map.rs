@@ -10,9 +10,11 @@
 
 use super::file_source::FileSource;
 use crate::errors::io_error;
+use crate::hints;
 use memmap2::{MmapOptions, MmapRaw};
+use std::io;
 use std::sync::Arc;
-use tensorferry_core::{Access, Result};
+use tensorferry_core::{Access, Error, Result};
 
 /// The access that a map allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +86,7 @@ impl MappedTensor {
         // SAFETY: `map_copy` needs a file that nobody changes or truncates while a reference to the bytes exists. The
         // next line makes a `MmapRaw` of the mapping, which gives out addresses only, so no reference ever exists.
         let map = unsafe { options.map_copy(source.file()) };
-        let map = MmapRaw::from(map.map_err(|error| io_error("cannot map the file", &error))?);
+        let map = MmapRaw::from(map.map_err(not_mapped)?);
         Ok(Self { mapping: Mapping::OfTensor(Arc::new(map)), length, kind: MapMode::CopyOnWrite })
     }
 
@@ -108,13 +110,18 @@ impl MappedTensor {
     }
 }
 
+/// The error of a map that failed, such as the 65,530th of a process, which is the limit of Linux.
+fn not_mapped(error: io::Error) -> Error {
+    io_error("cannot map the file", &error).with_hint(hints::READ_INSTEAD_OF_MAPPING)
+}
+
 /// A read-only mapping of a whole file.
 pub(super) fn map_whole_file(source: &FileSource) -> Result<Arc<MmapRaw>> {
     let mut options = MmapOptions::new();
     options.len(source.size() as usize);
     // A raw mapping: others may write to the file, so no reference to the bytes may exist.
     let map = options.map_raw_read_only(source.file());
-    Ok(Arc::new(map.map_err(|error| io_error("cannot map the file", &error))?))
+    Ok(Arc::new(map.map_err(not_mapped)?))
 }
 
 #[cfg(test)]

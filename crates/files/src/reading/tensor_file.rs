@@ -8,7 +8,6 @@ use crate::entry::{DataLocation, FileContents, FileEntry};
 use crate::errors::{entry_of_another_file, invalid_argument, quoted};
 use crate::format::FileFormat;
 use crate::formats::protobuf::dialect::Dialect;
-use crate::header_memory::check_entries_memory;
 use crate::hints;
 use memmap2::MmapRaw;
 use std::mem::MaybeUninit;
@@ -87,18 +86,6 @@ impl TensorFile {
     /// The metadata of the file, as keys and values. Only safetensors have metadata.
     pub fn metadata(&self) -> &[(String, String)] {
         &self.contents.metadata
-    }
-
-    /// Checks that there is memory to copy or print all of these lists, which cannot fail otherwise.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    #[doc(hidden)]
-    pub fn check_listing_memory(&self) -> Result<()> {
-        let entries = self.entries().iter().map(|entry| entry.name().len() + 8 * entry.shape().len());
-        let skipped = self.skipped().iter().map(|(name, reason)| name.len() + reason.fact().len());
-        let metadata = self.metadata().iter().map(|(key, value)| key.len() + value.len());
-        check_entries_memory(entries.chain(skipped).chain(metadata))
     }
 
     /// Maps a tensor into memory.

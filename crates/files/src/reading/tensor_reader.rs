@@ -38,7 +38,7 @@ impl TensorReader {
             }
             DataLocation::Deflated { offset, compressed_bytes, header_bytes, crc32 } => {
                 let source = sources.first().ok_or_else(entry_of_another_file)?.clone();
-                let mut inflater = Inflater::new(source, *offset, *compressed_bytes)?;
+                let mut inflater = Inflater::new(source, *offset, *compressed_bytes);
                 let mut header = Vec::<u8>::new();
                 fallible::try_reserve(&mut header, *header_bytes as usize)?;
                 inflater.read_exact_uninit(&mut header.spare_capacity_mut()[..*header_bytes as usize])?;

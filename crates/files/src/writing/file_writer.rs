@@ -16,21 +16,18 @@ use super::zip_output::{CancelOnDrop, ZipOutput};
 use crate::errors::{invalid_argument, io_error, quoted};
 use crate::format::FileFormat;
 use crate::formats::{npy, npz, protobuf, safetensors};
-use crate::header_memory::check_entries_memory;
 use crate::hints;
 use crate::options::WriteOptions;
 use crate::spec::{TensorSpec, check_specs};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use tensorferry_core::{Error, Result, emergency_pool};
+use tensorferry_core::{Error, Result};
 use zip::CompressionMethod;
 use zip::result::ZipError;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 /// The size from which a member gets zip's 64-bit fields.
 const ZIP64_THRESHOLD_BYTES: u64 = 0xffff_0000;
-/// More than the zip library takes for a member and its compressor. Without memory it panics.
-const MEMBER_BYTES: usize = 512 << 10;
 /// The alignment of stored zip members.
 const MEMBER_ALIGNMENT_BYTES: u16 = 64;
 
@@ -69,9 +66,6 @@ impl FileWriter {
     ) -> Result<Self> {
         let path = path.as_ref();
         let at_path = |error: Error| error.at(path.display());
-        let texts = specs.iter().map(|spec| spec.name.len() + 8 * spec.shape.len());
-        let metadata = options.metadata.iter().map(|(key, value)| key.len() + value.len());
-        check_entries_memory(texts.chain(metadata)).map_err(at_path)?;
         check_specs(specs).map_err(at_path)?;
         let sizes = specs.iter().map(TensorSpec::bytes).collect::<Result<Vec<u64>>>().map_err(at_path)?;
         let (header, offsets) = write_header(format, specs, &options).map_err(at_path)?;
@@ -141,7 +135,6 @@ impl FileWriter {
             }
         }
         if let Output::Zip { zip, .. } = &mut self.output {
-            emergency_pool::check_memory(MEMBER_BYTES)?;
             let spec = &self.specs[index];
             let header = npy::header::write_header(spec);
             let mut options = SimpleFileOptions::default()

@@ -115,6 +115,8 @@ pub(super) fn text(file: &TensorFile) -> String {
     let rows = rows(file);
     let titles: Vec<String> = rows.iter().map(|row| row.title().escape_debug().to_string()).collect();
     let width = titles.iter().map(|title| title.chars().count()).max().unwrap_or(0);
+    // The limit of Rust's formatting.
+    let width = width.min(usize::from(u16::MAX));
     let mut text = format!("{}: {}", file.path().display(), summary(file));
     for (row, title) in rows.iter().zip(titles) {
         let dtype = row.first().dtype().name();

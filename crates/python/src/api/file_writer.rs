@@ -7,12 +7,10 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result, fail, keys, not_a_tensor};
 use crate::settings;
-use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use tensorferry_core::{ByteOrder, DType, Error, ErrorKind, emergency_pool};
+use tensorferry_core::{ByteOrder, DType, Error, ErrorKind};
 use tensorferry_files::{FileFormat, TensorSpec, WriteOptions};
 
 /// The element type of this name.
@@ -24,21 +22,6 @@ fn dtype_of(name: &str) -> Result<DType> {
             "pass a name such as \"float32\"",
         )
     })
-}
-
-/// The memory of a tensor in the list of a writer, beside its texts.
-const TENSOR_BYTES: usize = 256;
-
-/// Copies a list of tuples, if there is memory for it.
-fn extract_list<'py, T: FromPyObjectOwned<'py>>(list: &Bound<'py, PyAny>) -> PyResult<Vec<T>> {
-    if let Ok(items) = list.cast::<PyList>() {
-        let text = |item: Bound<'py, PyAny>| {
-            (0..2).filter_map(|field| item.get_item(field).ok()?.len().ok()).sum::<usize>()
-        };
-        let bytes = items.iter().map(|item| text(item) + TENSOR_BYTES).sum();
-        emergency_pool::check_memory(bytes).map_err(Failure::from)?;
-    }
-    list.extract()
 }
 
 /// A file that is being written. It appears under its name when it is finished.
@@ -56,9 +39,9 @@ impl Writer {
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        #[pyo3(from_py_with = extract_list)] tensors: Vec<(String, String, Vec<i64>)>,
+        tensors: Vec<(String, String, Vec<i64>)>,
         format: Option<&str>,
-        #[pyo3(from_py_with = extract_list)] metadata: Vec<(String, String)>,
+        metadata: Vec<(String, String)>,
         compression: Option<i64>,
         dialect: &str,
         durable: bool,

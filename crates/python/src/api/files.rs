@@ -140,8 +140,7 @@ impl File {
 
     /// The metadata of the file, without tensorferry's own keys.
     #[getter]
-    fn metadata<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        self.opened.check_listing_memory()?;
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (key, value) in self.opened.metadata().iter().filter(|pair| pair.0 != TREE_KEY) {
             dict.set_item(key, value)?;
@@ -151,23 +150,20 @@ impl File {
 
     /// The tree that `save` recorded, as JSON; None if the file has none.
     #[getter]
-    fn _tree(&self) -> Result<Option<&str>> {
-        self.opened.check_listing_memory()?;
-        Ok(self.opened.metadata().iter().find(|pair| pair.0 == TREE_KEY).map(|pair| pair.1.as_str()))
+    fn _tree(&self) -> Option<&str> {
+        self.opened.metadata().iter().find(|pair| pair.0 == TREE_KEY).map(|pair| pair.1.as_str())
     }
 
     /// The tensors of the file.
     #[getter]
-    fn tensors(&self) -> Result<Vec<FileTensor>> {
-        self.opened.check_listing_memory()?;
-        Ok(self.opened.entries().iter().map(FileTensor::from_entry).collect())
+    fn tensors(&self) -> Vec<FileTensor> {
+        self.opened.entries().iter().map(FileTensor::from_entry).collect()
     }
 
     /// The names of entries that cannot be loaded, each with the reason.
     #[getter]
-    fn skipped(&self) -> Result<Vec<(String, String)>> {
-        self.opened.check_listing_memory()?;
-        Ok(self.opened.skipped().iter().map(|(name, error)| (name.clone(), full_text(error))).collect())
+    fn skipped(&self) -> Vec<(String, String)> {
+        self.opened.skipped().iter().map(|(name, error)| (name.clone(), full_text(error))).collect()
     }
 
     /// Converts a tensor of the file to a framework.
@@ -201,9 +197,8 @@ impl File {
         })
     }
 
-    fn __str__(&self) -> Result<String> {
-        self.opened.check_listing_memory()?;
-        Ok(file_listing::text(&self.opened))
+    fn __str__(&self) -> String {
+        file_listing::text(&self.opened)
     }
 
     fn __repr__(&self) -> String {
@@ -216,7 +211,6 @@ impl File {
     }
 
     fn _repr_html_(&self) -> Result<String> {
-        self.opened.check_listing_memory()?;
         file_listing::html(&self.opened)
     }
 }

@@ -37,13 +37,12 @@ use super::dict_literal::{self, Descr, TYPE_COMMENT_PREFIX};
 use super::type_string::parse_type_string;
 use crate::entry::{DataLocation, FileEntry};
 use crate::errors::{from_library_io, invalid_file, unsupported_dtype};
-use crate::header_memory::check_header_memory;
 use crate::hints;
 use crate::options::OpenOptions;
 use crate::reading::file_source::{FileSource, RangeReader};
 use crate::spec::{LITTLE_ENDIAN, TensorSpec};
 use std::io::Read;
-use tensorferry_core::Result;
+use tensorferry_core::{Result, fallible};
 
 pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// The limit on the length of a header. Headers of plain types have about 100 bytes; only structured types have long ones.
@@ -90,8 +89,9 @@ pub(crate) fn read_header(reader: &mut impl Read, available: u64, options: &Open
     if u64::from(length) > available - prefix {
         return Err(truncated());
     }
-    check_header_memory(u64::from(length))?;
-    let mut text = vec![0; length as usize];
+    let mut text = Vec::new();
+    fallible::try_reserve(&mut text, length as usize)?;
+    text.resize(length as usize, 0);
     reader.read_exact(&mut text).map_err(from_library_io)?;
     if start[6] == 3 && std::str::from_utf8(&text).is_err() {
         return Err(invalid_file("the .npy header is not UTF-8, which version 3.0 requires"));
