@@ -27,6 +27,7 @@ OLDEST      := .venv-oldest
 NEWEST      := .venv-newest
 DEMO        := .venv-demo
 DISTRIBUTED := .venv-distributed
+LIBRARIES   := .venv-libraries
 BUILD       := .venv-build
 WHEELS      := target/wheels
 # The oldest C library that the wheel runs on: that of PyTorch's wheel.
@@ -158,6 +159,10 @@ test-distributed: $(DISTRIBUTED)/.stamp-wheel ## Run the tests with clusters of 
 	for engine in ray dask joblib; do \
 	    $(DISTRIBUTED)/bin/python -m pytest --confcutdir=tests/distributed $(if $(QUICK),--quick) $(PYTEST_ARGS) tests/distributed/$$engine || exit 1; \
 	done
+
+.PHONY: test-libraries
+test-libraries: $(LIBRARIES)/.stamp-wheel ## Run the tests with the libraries of the page "Works with" (PYTEST_ARGS="--record benches/records" writes a record)
+	$(LIBRARIES)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) tests/libraries
 
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.stamp-wheel $(DRIVER)/libcuda.so.1 ## Run the Python tests against the oldest supported frameworks (Python 3.11 or 3.12)
@@ -344,6 +349,7 @@ lock: $(VENV)/.stamp-uv ## Compile requirements/*.in to the locks (UPGRADE=1 tak
 	$(COMPILE) --python-version 3.11 requirements/tools.in -c requirements/test.lock -o requirements/tools.lock
 	$(COMPILE) --python-version 3.11 requirements/docs.in -c requirements/test.lock -c requirements/tools.lock -o requirements/docs.lock
 	$(COMPILE) --python-version 3.11 requirements/distributed.in -c requirements/test.lock -o requirements/distributed.lock
+	$(COMPILE) --python-version 3.11 requirements/libraries.in requirements/test.in -c requirements/test.lock -o requirements/libraries.lock
 	$(COMPILE) --python-version 3.11 requirements/oldest.in -o requirements/oldest.lock
 	$(COMPILE) --python-version 3.12 requirements/test.in requirements/tools.in requirements/docs.in -o requirements/newest.lock
 
@@ -354,7 +360,7 @@ clean: ## Remove what was built; the environments stay
 
 .PHONY: distclean
 distclean: clean ## Remove the environments too
-	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(DEMO) $(DISTRIBUTED) $(BUILD)
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) $(DEMO) $(DISTRIBUTED) $(LIBRARIES) $(BUILD)
 
 ##### how the environments and the wheel come about
 
@@ -383,6 +389,11 @@ $(BUILD)/.stamp-packages: requirements/build.lock | $(VENV)/.stamp-uv
 $(DISTRIBUTED)/.stamp-packages: requirements/distributed.lock | $(VENV)/.stamp-uv
 	test -x $(DISTRIBUTED)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(DISTRIBUTED)
 	$(UV) pip sync $(UV_FLAGS) --python $(DISTRIBUTED)/bin/python $<
+	@touch $@
+
+$(LIBRARIES)/.stamp-packages: requirements/libraries.lock | $(VENV)/.stamp-uv
+	test -x $(LIBRARIES)/bin/python || $(UV) venv $(UV_FLAGS) --python $(VENV)/bin/python $(LIBRARIES)
+	$(UV) pip sync $(UV_FLAGS) --python $(LIBRARIES)/bin/python $<
 	@touch $@
 
 # PyTorch without CUDA is on PyTorch's own index alone. Where that cannot be reached, the build with CUDA does as well.
