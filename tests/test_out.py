@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import paddle
 import pytest
 import torch
 from support.memory import aligned
@@ -186,6 +187,33 @@ def test_out_that_requires_a_gradient():
                 assert (leaf._version, leaf.tolist()) == (before + 1, [0, 1, 2])
     # The remedies of the error.
     ferry.to(VALUES + 1, "torch", out=leaf.detach())
+    assert leaf.tolist() == [1, 2, 3]
+
+
+def test_backward_of_paddle_sees_that_out_has_changed():
+    weight = paddle.to_tensor([1.0, 1.0, 1.0], stop_gradient=False)
+    x = paddle.to_tensor([10.0, 20.0, 30.0])
+    total = (weight * x).sum()
+    ferry.to(VALUES, "paddle", out=x)
+    assert (x.tolist(), x.inplace_version) == ([0, 1, 2], 1)
+    with pytest.raises(RuntimeError, match="inplace"):
+        total.backward()
+    assert weight.grad is None
+
+
+def test_out_that_requires_a_gradient_of_paddle():
+    with pytest.raises(ValueError, match="inplace"):
+        paddle.to_tensor([0.0], stop_gradient=False).fill_(1)
+    leaf = paddle.to_tensor([0.0, 0.0, 0.0], stop_gradient=False)
+    error = refused(
+        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(VALUES, "paddle", out=leaf)
+    )
+    assert "paddle.no_grad()" in error.hint
+    assert leaf.tolist() == [0, 0, 0]
+    with paddle.no_grad():
+        ferry.to(VALUES, "paddle", out=leaf)
+    assert leaf.tolist() == [0, 1, 2]
+    ferry.to(VALUES + 1, "paddle", out=leaf.detach())
     assert leaf.tolist() == [1, 2, 3]
 
 

@@ -4,6 +4,7 @@ use crate::conversion::object_kinds::RecognisedTensor;
 use crate::conversion::source::Source;
 use crate::conversion::streams::{DeviceAllocation, Streams};
 use crate::errors::{Failure, Result, fail};
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
 use tensorferry_core::plan::{Pending, TargetCapabilities};
@@ -72,4 +73,22 @@ pub(crate) trait Framework: Sync {
 /// The error of a framework without GPU memory. The planner rejects such a target earlier.
 pub(super) fn host_only() -> Failure {
     fail(ErrorKind::UnsupportedDevice, "the framework holds host memory only", "leave out device=")
+}
+
+/// Refuses to write into a leaf that requires a gradient, as the framework itself does while gradients are enabled.
+pub(super) fn refuse_leaf(
+    object: &Bound<'_, PyAny>,
+    is_grad_enabled: &Bound<'_, PyAny>,
+    module: &str,
+) -> Result<()> {
+    if !object.getattr(interned!(object.py(), "is_leaf"))?.is_truthy()?
+        || !is_grad_enabled.call0()?.is_truthy()?
+    {
+        return Ok(());
+    }
+    Err(fail(
+        ErrorKind::InvalidArgument,
+        "out is a leaf tensor that requires a gradient, and gradients are enabled",
+        format!("write inside {module}.no_grad(), or pass out=x.detach()"),
+    ))
 }

@@ -5,6 +5,7 @@
 //! dtypes), and supports at most nine dimensions.
 
 use super::dlpack_exchange::Exchange;
+use super::framework::refuse_leaf;
 use super::{Framework, import};
 use crate::conversion::object_kinds::{Builtin, RecognisedTensor};
 use crate::conversion::read_only::restore_promised_flag;
@@ -159,6 +160,16 @@ impl Framework for Paddle {
                 .map_err(Failure::from),
         };
         created.map_err(|failure| framework_error(py, "Paddle", failure))
+    }
+
+    /// Raises the version counter, as for torch.
+    fn begin_write(&self, object: &Bound<'_, PyAny>) -> Result<()> {
+        let py = object.py();
+        if !object.getattr(interned!(py, "stop_gradient"))?.is_truthy()? {
+            refuse_leaf(object, &py.import("paddle")?.getattr("is_grad_enabled")?, "paddle")?;
+        }
+        call::method(object, interned!(py, "_bump_inplace_version"))?;
+        Ok(())
     }
 }
 

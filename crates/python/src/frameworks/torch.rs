@@ -16,6 +16,7 @@ mod stream;
 pub(crate) use self::state::is_aligned_by_construction;
 use self::state::{State, state};
 use super::dlpack_exchange::Exchange;
+use super::framework::refuse_leaf;
 use super::{Framework, allocation_failed, within};
 use crate::conversion::alignment;
 use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
@@ -130,16 +131,8 @@ impl Framework for Torch {
     fn begin_write(&self, object: &Bound<'_, PyAny>) -> Result<()> {
         let py = object.py();
         let state = state(py)?;
-        let is_true = |name| object.getattr(name)?.is_truthy();
-        if is_true(interned!(py, "requires_grad"))?
-            && is_true(interned!(py, "is_leaf"))?
-            && state.is_grad_enabled.bind(py).call0()?.is_truthy()?
-        {
-            return Err(fail(
-                ErrorKind::InvalidArgument,
-                "out is a leaf tensor that requires a gradient, and gradients are enabled",
-                "write inside torch.no_grad(), or pass out=x.detach()",
-            ));
+        if object.getattr(interned!(py, "requires_grad"))?.is_truthy()? {
+            refuse_leaf(object, state.is_grad_enabled.bind(py), "torch")?;
         }
         call::call1(state.increment_version.bind(py), object)?;
         Ok(())
@@ -293,7 +286,7 @@ fn too_small_storage(object: &Bound<'_, PyAny>) -> Option<Failure> {
     let is_empty = shape.contains(&0);
     (!is_empty && required > length).then(|| {
         fail(
-            ErrorKind::NotATensor,
+            ErrorKind::InvalidTensor,
             format!("the storage of the torch tensor has {length} bytes, and its elements need {required}"),
             "restore the memory first; FSDP frees parameters outside of forward and backward, \
              and FSDP.summon_full_params(module) gathers them",

@@ -32,8 +32,10 @@ pub(crate) fn _reduce<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAn
     };
     let source = match read(recognised) {
         Ok(source) => source,
-        // A tensor without dense memory: sparse, quantised, meta, of strings.
-        Err(Failure::Ferry(error)) if error.kind() != ErrorKind::OutOfMemory => {
+        // A tensor without dense memory: sparse, quantised, meta, of strings. Freed memory is an invalid tensor.
+        Err(Failure::Ferry(error))
+            if !matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::InvalidTensor) =>
+        {
             return match sparse::is_sparse(object)? {
                 true => reduce_sparse(object),
                 false => own_reduction(object, builtin),
