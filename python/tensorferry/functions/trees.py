@@ -83,13 +83,16 @@ def _flatten_node(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None
         return list(x), lambda new: tuple.__new__(type(x), new)
     if isinstance(x, (list, deque)):
         return list(x), lambda new: _rebuild_list(x, new)
+    registered = _flatten_registered_node(x)
+    if registered is not None:
+        return registered
     if isinstance(x, (UserDict, UserList)):
         return [x.data], lambda new: _replace_attributes(x, {"data": new[0]})
     if is_dataclass(x) and not isinstance(x, type):
         names = [field.name for field in fields(x) if hasattr(x, field.name)]
         values = [getattr(x, name) for name in names]
         return values, lambda new: _replace_attributes(x, dict(zip(names, new, strict=True)))
-    return _flatten_registered_node(x)
+    return None
 
 
 def _rebuild_dict(old: Any, keys: list[Any], values: list[Any]) -> Any:

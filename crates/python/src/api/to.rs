@@ -14,7 +14,7 @@ use crate::conversion::batch;
 use crate::conversion::convert;
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::fill_out;
-use crate::conversion::object_kinds::{Recognised, RecognisedObject};
+use crate::conversion::object_kinds::RecognisedObject;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::sharded;
@@ -282,15 +282,13 @@ fn convert_all<'py, const TREE: u8>(
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     if let Some(given) = out {
-        if matches!(recognised.kind(), Recognised::Container(_)) {
+        if traverse::container_of(recognised)?.is_some() {
             let hint = "fill one tensor at a time, or leave out out=";
             return Err(fail(ErrorKind::InvalidArgument, "out= accepts one tensor, and x is a tree", hint));
         }
         return fill_out::fill(x, given, request);
     }
-    if matches!(recognised.kind(), Recognised::Container(_) | Recognised::Unknown)
-        && let Some(container) = traverse::container_of(recognised)?
-    {
+    if let Some(container) = traverse::container_of(recognised)? {
         let _memory = TreeMemory::begin();
         return batch::batched(x.py(), request, || {
             let walk = match TREE {

@@ -6,7 +6,7 @@ use crate::arrow;
 use crate::arrow::read::Purpose;
 use crate::conversion::convert::StartedObject;
 use crate::conversion::fill_out;
-use crate::conversion::object_kinds::{Recognised, RecognisedObject};
+use crate::conversion::object_kinds::RecognisedObject;
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::sharded;
@@ -73,12 +73,12 @@ pub(crate) fn to_async<'py>(
     let resolved = arrow::read::resolve(x, Purpose::Conversion)?;
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
-    let container = match out {
-        None => traverse::container_of(recognised)?,
-        Some(_) => None,
-    };
-    match (container, out) {
-        (Some(container), _) => {
+    match (traverse::container_of(recognised)?, out) {
+        (Some(_), Some(_)) => {
+            let hint = "fill one tensor at a time, or leave out out=";
+            return Err(fail(ErrorKind::InvalidArgument, "out= accepts one tensor, and x is a tree", hint));
+        }
+        (Some(container), None) => {
             let tensors = &mut work.tensors;
             let tree = traverse::walk_for_job(x, container, false, &mut |leaf, _| {
                 fallible::try_push(tensors, start_tensor(leaf, &request, traced)?)?;
@@ -88,14 +88,6 @@ pub(crate) fn to_async<'py>(
             work.tree = Some(JobTree { object: tree.unbind(), visits_each: false, late_conversion });
         }
         (None, Some(out)) => {
-            if matches!(recognised.kind(), Recognised::Container(_)) {
-                let hint = "fill one tensor at a time, or leave out out=";
-                return Err(fail(
-                    ErrorKind::InvalidArgument,
-                    "out= accepts one tensor, and x is a tree",
-                    hint,
-                ));
-            }
             let (started, report) = fill_out::start(x, &out, &request, traced, true)?;
             let reports = report.into_iter().collect();
             work.tensors.push(JobTensor { source: x.clone().unbind(), conversion: started.into(), reports });

@@ -5,7 +5,7 @@ use crate::errors::Result;
 use crate::interpreter::objects;
 use crate::interpreter::owner::Owner;
 use crate::reports::{PlanReport, TreeReport, trace};
-use crate::trees::traverse::{PathStep, format_path};
+use crate::trees::path::{PathStep, format_path};
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -1,7 +1,8 @@
 //! Prefix trees: options that are one value for a whole batch, or a tree with a value for each part of it.
 
 use crate::errors::{Failure, Result, describe_argument, fail, type_name};
-use crate::trees::traverse::{MAX_DEPTH, PathStep};
+use crate::trees::path::PathStep;
+use crate::trees::traverse::MAX_DEPTH;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use tensorferry_core::ErrorKind;

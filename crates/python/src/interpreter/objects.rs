@@ -6,6 +6,9 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
+/// An estimate of the memory for one tensor beside its values: the result, the plan and the framework's own objects.
+pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
+
 /// Whether the object is an instance of `kind` or of a subclass, so that it has the C struct of `kind`. `isinstance` also
 /// accepts an object whose `__class__`, or whose class's `__instancecheck__`, only claims so.
 #[inline(always)]

@@ -4,9 +4,9 @@
 //! recorded, unless they run in a copy of the context.
 
 use crate::errors::{Result, fail};
+use crate::interpreter::objects::TENSOR_OVERHEAD_BYTES;
 use crate::interpreter::once::ForkSafeOnce;
 use crate::reports::{PlanReport, Trip};
-use crate::trees::traverse::TENSOR_OVERHEAD_BYTES;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple, PyType};
 use std::cell::Cell;

@@ -7,10 +7,9 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks;
-use crate::interpreter::objects;
-use crate::trees::traverse::{
-    MAX_DEPTH, PathStep, TENSOR_OVERHEAD_BYTES, format_path, has_tensor_protocol, is_scalar,
-};
+use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
+use crate::trees::path::{PathStep, format_path};
+use crate::trees::traverse::{MAX_DEPTH, container_of, has_tensor_protocol, is_scalar};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
@@ -37,7 +36,8 @@ pub(super) fn encode_tree<'py, 'a>(
     let resolved = arrow::read::resolve(object, Purpose::Conversion)?;
     let object = resolved.as_ref().unwrap_or(object);
     let recognised = recognise(object)?;
-    let is_tree = matches!(recognised.kind(), Recognised::Container(_) | Recognised::Leaf)
+    let is_tree = container_of(recognised)?.is_some()
+        || matches!(recognised.kind(), Recognised::Leaf)
         || (matches!(recognised.kind(), Recognised::Unknown) && !has_tensor_protocol(object)?);
     if !is_tree {
         return publish_tensor(recognised).map(TreeStructure::Tensor);
@@ -67,8 +67,10 @@ impl<'py> TreeEncoder<'py, '_> {
 
     fn encode_node(&mut self, recognised: RecognisedObject<'_, 'py>) -> Result<TreeStructure> {
         let object = recognised.object();
+        if let Some(container) = container_of(recognised)? {
+            return self.encode_container(object, container);
+        }
         match recognised.kind() {
-            Recognised::Container(container) => self.encode_container(object, container),
             Recognised::Arrow | Recognised::Pandas => {
                 self.encode_node(recognise(&arrow::read::columns(object, Purpose::Conversion)?)?)
             }

@@ -1,4 +1,5 @@
 //! Trees: nested containers of tensors.
 
+pub(crate) mod path;
 pub(crate) mod registered_nodes;
 pub(crate) mod traverse;

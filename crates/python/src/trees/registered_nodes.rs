@@ -3,6 +3,7 @@
 use crate::errors::{Failure, Result};
 use crate::fast_paths::{self, FastPath, Probed, check, present};
 use crate::interpreter::once::ForkSafeOnce;
+use crate::trees::path::PathStep;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyCFunction, PyDict, PyList, PyType};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,8 @@ use tensorferry_core::fallible::try_collect;
 /// Rebuilds a node around its new children.
 pub(crate) type Rebuild<'py> = Box<dyn FnOnce(Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> + 'py>;
 
-/// The children of a node, and the function that rebuilds it.
-pub(crate) type FlattenedNode<'py> = (Vec<Bound<'py, PyAny>>, Rebuild<'py>);
+/// The children of a node with the steps to them, and the function that rebuilds it.
+pub(crate) type FlattenedNode<'py> = (Vec<(PathStep<'py>, Bound<'py, PyAny>)>, Rebuild<'py>);
 
 fn registered_types(py: Python<'_>) -> &Bound<'_, PyDict> {
     static NODES: ForkSafeOnce<Py<PyDict>> = ForkSafeOnce::new();
@@ -67,8 +68,7 @@ pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flattene
         let (flatten, unflatten) = functions.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
         let (children, rest) =
             flatten.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-        let children = try_collect(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
-        return Ok(Some((children, Box::new(move |results| unflatten.call1((rest, results))))));
+        return Ok(Some((numbered(&children)?, Box::new(move |results| unflatten.call1((rest, results))))));
     }
     let modules = py.import("sys")?.getattr("modules")?;
     if modules.contains("jax")?
@@ -82,6 +82,12 @@ pub(crate) fn flatten<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Flattene
         return flatten_with_torch(object, &kind, nodes);
     }
     Ok(None)
+}
+
+/// Children without names of their own.
+fn numbered<'py>(children: &Bound<'py, PyAny>) -> Result<Vec<(PathStep<'py>, Bound<'py, PyAny>)>> {
+    let steps = children.try_iter()?.enumerate();
+    try_collect(steps.map(|(index, child)| Ok::<_, Failure>((PathStep::Index(index), child?))))
 }
 
 /// The table of node types that are registered with PyTorch, which has no public function to flatten a tree.
@@ -119,11 +125,24 @@ fn flatten_with_jax<'py>(object: &Bound<'py, PyAny>) -> Result<Option<FlattenedN
     let is_leaf =
         PyCFunction::new_closure(py, None, None, move |_, _| is_child.swap(true, Ordering::Relaxed))?;
     let (children, definition) = tree_util
-        .call_method1("tree_flatten", (object, is_leaf))?
+        .call_method1("tree_flatten_with_path", (object, is_leaf))?
         .extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-    let children = try_collect(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
+    let children = children.try_iter()?.enumerate().map(|(index, child)| {
+        let (path, child) = child?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
+        Ok::<_, Failure>((jax_step(&path.get_item(0)?, index)?, child))
+    });
+    let children = try_collect(children)?;
     let unflatten = tree_util.getattr("tree_unflatten")?;
     Ok(Some((children, Box::new(move |results| unflatten.call1((definition, results))))))
+}
+
+/// The step to the child that JAX names by a `GetAttrKey` or a `DictKey`; other children are numbered.
+fn jax_step<'py>(key: &Bound<'py, PyAny>, index: usize) -> Result<PathStep<'py>> {
+    Ok(match key.get_type().name()?.to_str()? {
+        "GetAttrKey" => PathStep::Field(key.getattr("name")?.to_string()),
+        "DictKey" => PathStep::Key(key.getattr("key")?),
+        _ => PathStep::Index(index),
+    })
 }
 
 fn flatten_with_torch<'py>(
@@ -137,7 +156,6 @@ fn flatten_with_torch<'py>(
     let node = nodes.get_item(kind)?;
     let (children, context) =
         node.getattr("flatten_fn")?.call1((object,))?.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()?;
-    let children = try_collect(children.try_iter()?.map(|child| child.map_err(Failure::from)))?;
     let unflatten = node.getattr("unflatten_fn")?;
-    Ok(Some((children, Box::new(move |results| unflatten.call1((results, context))))))
+    Ok(Some((numbered(&children)?, Box::new(move |results| unflatten.call1((results, context))))))
 }

@@ -1,55 +1,29 @@
 //! Traversal of trees: visits each tensor, and rebuilds the containers around the results.
 //!
 //! Containers are dicts, lists, tuples, named tuples, deques, `UserDict`, `UserList`, dataclasses, their subclasses, and types
-//! that are registered here, with JAX or with PyTorch. Other objects stay unchanged. An object that appears twice is visited
-//! once.
+//! that are registered here, with JAX or with PyTorch. A registration takes precedence over the fields of an object and over its array
+//! protocols: a parameter of Flax converts itself to an array, and would lose its class. Other objects stay unchanged. An object that
+//! appears twice is visited once.
 
 use crate::arrow;
 use crate::arrow::read::Purpose;
 use crate::conversion::object_kinds::{Container, Form, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
-use crate::interpreter::objects;
+use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::trees::path::{Path, PathStep, format_path};
 use crate::trees::registered_nodes::flatten;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::hash::{BuildHasherDefault, Hasher};
 use tensorferry_core::fallible::{try_collect, try_push};
 use tensorferry_core::{Error, ErrorKind, emergency_pool};
 
 /// The limit of nesting, which a tree that contains itself exceeds. The traversal recurses, also on small stacks.
 pub(crate) const MAX_DEPTH: usize = 100;
-
-/// One step of the path from a node to a child.
-pub(crate) enum PathStep<'py> {
-    Key(Bound<'py, PyAny>),
-    Index(usize),
-    Field(String),
-}
-
-/// An estimate of the memory for one tensor beside its values: the result, the plan and the framework's own objects.
-pub(crate) const TENSOR_OVERHEAD_BYTES: usize = 4096;
-
-/// The steps from the root of a tree to one of its tensors.
-pub(crate) struct Path<'py, 'a>(&'a [PathStep<'py>]);
-
-impl<'py> Path<'py, '_> {
-    /// The path to the root itself.
-    pub(crate) const ROOT: Self = Self(&[]);
-
-    pub(crate) fn steps(&self) -> &[PathStep<'py>] {
-        self.0
-    }
-
-    /// The path as a Python expression.
-    pub(crate) fn format(&self) -> String {
-        format_path(self.0)
-    }
-}
 
 /// The function that is called for each tensor.
 pub(crate) type Visit<'py, 'a> =
@@ -167,19 +141,6 @@ fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
     fail(ErrorKind::NotATensor, fact, hint)
 }
 
-/// The path from the root as a Python expression.
-pub(crate) fn format_path(path: &[PathStep<'_>]) -> String {
-    let mut text = String::new();
-    for step in path {
-        let _ = match step {
-            PathStep::Key(key) => write!(text, "[{}]", key.repr().map(|r| r.to_string()).unwrap_or_default()),
-            PathStep::Index(index) => write!(text, "[{index}]"),
-            PathStep::Field(name) => write!(text, ".{name}"),
-        };
-    }
-    text
-}
-
 impl<'py, 'a> Walk<'py, 'a> {
     fn new(visit: &'a mut Visit<'py, 'a>, rebuild: bool) -> Self {
         Self {
@@ -256,16 +217,19 @@ impl<'py, 'a> Walk<'py, 'a> {
         {
             return Ok(result.clone());
         }
-        let result = match kind {
-            Recognised::Container(container) => self.node(object, container)?,
-            Recognised::Arrow | Recognised::Pandas => {
+        // A registration takes precedence over the array protocols of an object.
+        let node = match kind {
+            Recognised::Unknown | Recognised::Protocol => self.registered(object)?,
+            Recognised::Container(container) => Some(self.node(object, container)?),
+            _ => None,
+        };
+        let result = match (node, kind) {
+            (Some(node), _) => node,
+            (None, Recognised::Arrow | Recognised::Pandas) => {
                 self.has_tables = true;
                 self.object(&arrow::read::columns(object, self.purpose())?)?
             }
-            Recognised::Unknown if !has_tensor_protocol(object)? => match self.registered(object)? {
-                Some(result) => result,
-                None => return Ok(self.keep_leaf(object)),
-            },
+            (None, Recognised::Unknown) if !has_tensor_protocol(object)? => return Ok(self.keep_leaf(object)),
             _ => {
                 if is_scalar {
                     self.keep_leaf(object);
@@ -300,15 +264,12 @@ impl<'py, 'a> Walk<'py, 'a> {
             Container::List => self.list(object),
             Container::Tuple | Container::NamedTuple => self.tuple(object, container),
             Container::Deque => self.deque(object),
-            // A registration takes precedence for these.
-            Container::UserDict | Container::UserList => match self.registered(object)? {
-                Some(result) => Ok(result),
-                None => self.wrapper(object),
-            },
-            Container::Dataclass => self.dataclass(object),
-            Container::Registered => match self.registered(object)? {
-                Some(result) => Ok(result),
-                None => Ok(object.clone()),
+            // A registration takes precedence for the others.
+            _ => match (self.registered(object)?, container) {
+                (Some(result), _) => Ok(result),
+                (None, Container::UserDict | Container::UserList) => self.wrapper(object),
+                (None, Container::Dataclass) => self.dataclass(object),
+                (None, _) => Ok(object.clone()),
             },
         }
     }
@@ -438,7 +399,7 @@ impl<'py, 'a> Walk<'py, 'a> {
     /// A node that is registered here, with JAX or with PyTorch.
     fn registered(&mut self, object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
         let Some((children, rebuild)) = flatten(object)? else { return Ok(None) };
-        let results = self.children(children.into_iter())?;
+        let results = try_collect(children.into_iter().map(|(step, child)| self.child(step, &child)))?;
         Ok(Some(if self.rebuild { rebuild(results)? } else { object.clone() }))
     }
 }
@@ -485,7 +446,8 @@ pub(crate) fn container_of(recognised: RecognisedObject<'_, '_>) -> Result<Optio
     let object = recognised.object();
     match recognised.kind() {
         Recognised::Container(container) => Ok(Some(container)),
-        Recognised::Unknown if !has_tensor_protocol(object)? => {
+        // An object is asked for its protocols where no registration names its type.
+        Recognised::Unknown | Recognised::Protocol => {
             Ok(flatten(object)?.is_some().then_some(Container::Registered))
         }
         _ => Ok(None),
