@@ -37,6 +37,14 @@ def failing_loader(after: int) -> Iterator[np.ndarray]:
     read_file_that_is_not_there()
 
 
+def test_a_dict_is_a_batch_and_no_loader():
+    batch = {"x": values(1)}
+    with pytest.raises(ferry.InvalidArgumentError, match=r"dict.*keys\nhint: .*\[x\]"):
+        ferry.feed(batch, "torch")
+    assert [list(fed) for fed in ferry.feed([batch], "torch")] == [["x"]]
+    assert len(list(ferry.feed({"train": [batch]}["train"], "torch"))) == 1
+
+
 @pytest.mark.parametrize("prefetch", [1, 2, 8])
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_an_error_of_the_loader_arrives_at_its_batch(after: int, prefetch: int) -> None:

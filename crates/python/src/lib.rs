@@ -119,9 +119,8 @@ fn plan_of<'py>(
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     let (mut parts, mut scalars) = (Vec::new(), Vec::new());
-    let walk = if allow_no_tensor { traverse::walk_allowing_no_tensor } else { traverse::walk };
-    match traverse::container_of(recognised)? {
-        Some(container) => drop(walk(x, container, false, &mut |leaf, path| {
+    let passed = match traverse::container_of(recognised)? {
+        Some(container) => traverse::walk_for_plan(x, container, allow_no_tensor, &mut |leaf, path| {
             if traverse::is_scalar(leaf.kind()) {
                 try_push(&mut scalars, path.format())?;
                 return Ok(leaf.object().clone());
@@ -130,19 +129,20 @@ fn plan_of<'py>(
                 try_push(&mut parts, plan.below(path.format()))?;
             }
             Ok(leaf.object().clone())
-        })?),
+        })?,
         None => {
             parts = plan_one(recognised)?;
             if let [_] = parts.as_slice() {
                 return Ok(Bound::new(py, parts.remove(0))?.into_any());
             }
+            Vec::new()
         }
-    }
+    };
     let target = match &request {
         Some(request) => request.target.capabilities(py)?.framework,
         None => sparse::sparse_only_framework(framework).unwrap_or_default(),
     };
-    let tree = TreeReport::new(target.to_owned(), parts).with_scalars(&scalars);
+    let tree = TreeReport::new(target.to_owned(), parts).with_scalars(&scalars).with_passed(&passed);
     Ok(Bound::new(py, PlanReport::from(tree))?.into_any())
 }
 

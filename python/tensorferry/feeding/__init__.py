@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 from types import FunctionType, TracebackType
 from typing import Any
@@ -87,6 +87,11 @@ class Feed:
         prefetch: Any,
         copy: bool | None,
     ) -> None:
+        if isinstance(loader, Mapping):
+            raise InvalidArgumentError(
+                f"the loader is of type {type(loader).__name__}, and its iteration returns its keys"
+                "\nhint: pass [x] if it is one batch, or the loader among its values"
+            )
         if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
             raise InvalidArgumentError(
                 f"the loader is of type {type(loader).__name__}, which cannot be iterated"

@@ -8,9 +8,10 @@ to `ferry.register_container` cannot be flattened here, and are refused if they 
 import copy
 import functools
 import sys
-from collections import UserDict, UserList, deque
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from tensorferry._native import InvalidArgumentError, _fast_path_enabled, _fast_path_probed
@@ -86,13 +87,28 @@ def _flatten_node(x: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None
     registered = _flatten_registered_node(x)
     if registered is not None:
         return registered
+    if isinstance(x, MappingProxyType):
+        return [x.copy()], lambda new: MappingProxyType(new[0])
+    names = [name for name in _attribute_names(x) if hasattr(x, name)]
+    if not names:
+        return None
+    values = [getattr(x, name) for name in names]
+    return values, lambda new: _replace_attributes(x, dict(zip(names, new, strict=True)))
+
+
+def _attribute_names(x: Any) -> list[str]:
+    """The attributes in which a container stores its parts; empty for other objects."""
     if isinstance(x, (UserDict, UserList)):
-        return [x.data], lambda new: _replace_attributes(x, {"data": new[0]})
-    if is_dataclass(x) and not isinstance(x, type):
-        names = [field.name for field in fields(x) if hasattr(x, field.name)]
-        values = [getattr(x, name) for name in names]
-        return values, lambda new: _replace_attributes(x, dict(zip(names, new, strict=True)))
-    return None
+        return ["data"]
+    if isinstance(x, ChainMap):
+        return ["maps"]
+    if isinstance(x, SimpleNamespace):
+        return list(vars(x))
+    if isinstance(x, type):
+        return []
+    if is_dataclass(x):
+        return [field.name for field in fields(x)]
+    return [field.name for field in getattr(type(x), "__attrs_attrs__", ())]
 
 
 def _rebuild_dict(old: Any, keys: list[Any], values: list[Any]) -> Any:

@@ -42,7 +42,8 @@ Converts a tensor, or a tree of tensors, to a framework.
 Args:
     x: A tensor of any framework, an object with DLPack, the buffer protocol, an array interface
         or `__array__`, a sparse tensor of SciPy, PyTorch, CuPy, JAX, TensorFlow or the package sparse, or a
-        dict, list, tuple, named tuple, dataclass, deque, UserDict or UserList of these.
+        dict, list, tuple, named tuple, dataclass, attrs class, deque, ChainMap, MappingProxyType,
+        SimpleNamespace, UserDict or UserList of these.
     framework: \"numpy\", \"cupy\", \"torch\", \"jax\", \"tensorflow\", \"paddle\", \"mlx\", a registered name, or the module.
     device: \"cpu\", \"cpu:1\", \"cuda:1\", a framework's own object, or \"default\" for the target's own default. None
         keeps the tensor where it is if the target can hold it there. For JAX also a jax.sharding.Sharding:

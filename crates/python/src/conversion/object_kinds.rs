@@ -161,7 +161,11 @@ pub(crate) enum Container {
     Deque,
     UserDict,
     UserList,
+    ChainMap,
+    MappingProxy,
+    Namespace,
     Dataclass,
+    Attrs,
     Registered,
 }
 

@@ -167,8 +167,20 @@ fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
     if is(&class(py, "collections", "UserList")?)? {
         return Ok(Recognised::Container(Container::UserList));
     }
+    if is(&class(py, "collections", "ChainMap")?)? {
+        return Ok(Recognised::Container(Container::ChainMap));
+    }
+    if is(&class(py, "types", "MappingProxyType")?)? {
+        return Ok(Recognised::Container(Container::MappingProxy));
+    }
+    if is(&class(py, "types", "SimpleNamespace")?)? {
+        return Ok(Recognised::Container(Container::Namespace));
+    }
     if kind.hasattr("__dataclass_fields__")? {
         return Ok(Recognised::Container(Container::Dataclass));
+    }
+    if kind.hasattr("__attrs_attrs__")? {
+        return Ok(Recognised::Container(Container::Attrs));
     }
     Ok(Recognised::Unknown)
 }

@@ -18,6 +18,17 @@ pub(crate) fn has_type(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> b
     given == kind || unsafe { ffi::PyType_IsSubtype(given, kind) } != 0
 }
 
+/// The attributes that an object stores, without a call of its class, which may define `__dict__` itself.
+pub(crate) fn instance_dict<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    // SAFETY: `PyObject_GenericGetDict` requires a live object, and a `Bound` is one. It returns a new reference, or null with an
+    // exception set, which `from_owned_ptr_or_err` takes over.
+    let dict = unsafe {
+        let dict = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(object.py(), dict)
+    };
+    dict.ok()?.cast_into().ok()
+}
+
 /// Whether the object has the buffer protocol.
 pub(crate) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `PyObject_CheckBuffer` requires a live object, and a `Bound` is one. It runs no Python code.

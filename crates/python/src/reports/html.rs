@@ -101,7 +101,7 @@ pub(super) fn write_sparse_body(card: &mut Card, plan: &SparseReport) {
     write_notes(card, &plan.notes);
 }
 
-fn write_notes(card: &mut Card, notes: &[String]) {
+pub(super) fn write_notes(card: &mut Card, notes: &[String]) {
     let notes: Vec<_> = notes.iter().map(|note| ("note", note.clone())).collect();
     card.details(&notes);
 }

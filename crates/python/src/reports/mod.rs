@@ -16,4 +16,5 @@ pub(crate) mod trips;
 
 pub(crate) use plan_data::{ArrayReport, PlanReport, SparseReport, TreeReport};
 pub(crate) use tensor::TensorReport;
+pub(crate) use tree::passed_note;
 pub(crate) use trip::Trip;

@@ -304,7 +304,7 @@ impl PlanReport {
         }
     }
 
-    /// Notes on aliasing, gradients, snapshots, the order of sparse elements, and the NumPy scalars of a tree.
+    /// Notes on aliasing, gradients, snapshots, the order of sparse elements, and on what passes in a tree.
     #[getter]
     fn notes(&self) -> Vec<String> {
         match &self.content {

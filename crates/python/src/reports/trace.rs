@@ -95,6 +95,17 @@ pub(crate) fn record_in(
     Ok(())
 }
 
+/// Adds a note about a tree to every trace that is open in this context.
+pub(crate) fn add_note(py: Python<'_>, note: &str) -> Result<()> {
+    for list in open_lists(py)? {
+        let notes = list.getattr("notes")?;
+        if !notes.contains(note)? {
+            notes.call_method1("append", (note,))?;
+        }
+    }
+    Ok(())
+}
+
 /// `with trace() as trips:` fills the list `trips`.
 #[pyclass(frozen, module = "tensorferry", name = "_Trace")]
 pub(crate) struct Trace {

@@ -16,6 +16,14 @@ pub(super) enum TreeRow<'a> {
     Part(&'a PlanReport),
 }
 
+/// The note about objects that pass with tensors in them.
+pub(crate) fn passed_note(passed: &[String]) -> String {
+    let names = join_names(passed.iter().map(String::as_str));
+    format!(
+        "objects stay as they are, with the tensors in them, unless ferry.register_container opens their type: {names}"
+    )
+}
+
 impl TreeReport {
     pub(crate) fn new(target: String, parts: Vec<PlanReport>) -> Self {
         Self { target, parts, notes: Vec::new() }
@@ -26,6 +34,14 @@ impl TreeReport {
         if !paths.is_empty() {
             let names = join_names(paths.iter().map(String::as_str));
             self.notes.push(format!("NumPy scalars stay as they are, like Python numbers: {names}"));
+        }
+        self
+    }
+
+    /// With a note about the objects that pass with tensors in them: their paths and types.
+    pub(crate) fn with_passed(mut self, passed: &[String]) -> Self {
+        if !passed.is_empty() {
+            self.notes.push(passed_note(passed));
         }
         self
     }

@@ -2,7 +2,7 @@
 
 use super::card::Card;
 use super::fold::{Group, fold, try_append};
-use super::html::{write_group_body, write_sparse_body};
+use super::html::{write_group_body, write_notes, write_sparse_body};
 use super::plan_data::{PlanContent, SparseReport};
 use super::trip::Trip;
 use crate::errors::Result;
@@ -83,6 +83,7 @@ fn summary(trips: &[&Trip]) -> String {
 pub(crate) fn _trips_text<'py>(
     py: Python<'py>,
     trips: Vec<PyRef<'py, Trip>>,
+    notes: Vec<String>,
 ) -> Result<Bound<'py, PyString>> {
     let trips: Vec<&Trip> = trips.iter().map(|trip| &**trip).collect();
     let mut text = summary(&trips).into_bytes();
@@ -97,6 +98,9 @@ pub(crate) fn _trips_text<'py>(
             },
         )?;
     }
+    for note in notes {
+        try_append(&mut text, &format!("\nnote: {note}"))?;
+    }
     Ok(objects::string(py, &text)?)
 }
 
@@ -105,6 +109,7 @@ pub(crate) fn _trips_text<'py>(
 pub(crate) fn _trips_html<'py>(
     py: Python<'py>,
     trips: Vec<PyRef<'py, Trip>>,
+    notes: Vec<String>,
 ) -> Result<Bound<'py, PyString>> {
     let trips: Vec<&Trip> = trips.iter().map(|trip| &**trip).collect();
     let mut card = Card::new();
@@ -131,5 +136,6 @@ pub(crate) fn _trips_html<'py>(
             }
         });
     }
+    write_notes(&mut card, &notes);
     Ok(objects::string(py, card.finish()?.as_bytes())?)
 }

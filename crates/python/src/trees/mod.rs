@@ -1,5 +1,6 @@
 //! Trees: nested containers of tensors.
 
+mod passed_objects;
 pub(crate) mod path;
 pub(crate) mod registered_nodes;
 pub(crate) mod traverse;

@@ -1,6 +1,7 @@
 //! Traversal of trees: visits each tensor, and rebuilds the containers around the results.
 //!
-//! Containers are dicts, lists, tuples, named tuples, deques, `UserDict`, `UserList`, dataclasses, their subclasses, and types
+//! Containers are dicts, lists, tuples, named tuples, deques, `UserDict`, `UserList`, `ChainMap`, read-only views of mappings,
+//! `SimpleNamespace`, dataclasses, attrs classes, their subclasses, and types
 //! that are registered here, with JAX or with PyTorch. A registration takes precedence over the fields of an object and over its array
 //! protocols: a parameter of Flax converts itself to an array, and would lose its class. Other objects stay unchanged. An object that
 //! appears twice is visited once.
@@ -13,6 +14,9 @@ use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_excep
 use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
+use crate::reports::passed_note;
+use crate::reports::trace;
+use crate::trees::passed_objects::{stores_tensor, warn_once};
 use crate::trees::path::{Path, PathStep, format_path};
 use crate::trees::registered_nodes::flatten;
 use pyo3::prelude::*;
@@ -68,6 +72,10 @@ pub(crate) struct Walk<'py, 'a> {
     has_tables: bool,
     /// The first leaf that is neither a tensor nor None.
     first_other: Option<Bound<'py, PyAny>>,
+    /// Whether objects that pass with tensors in them are reported. A second traversal of a tree does not.
+    reports_passed: bool,
+    /// The paths of these objects, each with its type.
+    passed: Vec<String>,
 }
 
 /// Visits the tensors of a tree. Returns a tree of the same structure, or the tree itself without `rebuild`.
@@ -105,6 +113,18 @@ pub(crate) fn walk_allowing_no_tensor<'py, 'a>(
     Walk::new(visit, rebuild).root(object, container)
 }
 
+/// Visits the tensors and the NumPy scalars of a tree for its plan. Returns the paths of the objects that pass with tensors in them.
+pub(crate) fn walk_for_plan<'py, 'a>(
+    object: &Bound<'py, PyAny>,
+    container: Container,
+    allow_no_tensor: bool,
+    visit: &'a mut Visit<'py, 'a>,
+) -> Result<Vec<String>> {
+    let mut walk = Walk::new(visit, false);
+    if allow_no_tensor { walk.root(object, container) } else { walk.root_with_tensor(object, container) }?;
+    Ok(walk.passed)
+}
+
 /// As [`walk_allowing_no_tensor`], and visits the NumPy scalars too.
 pub(crate) fn walk_with_scalars<'py, 'a>(
     object: &Bound<'py, PyAny>,
@@ -122,7 +142,7 @@ pub(crate) fn walk_any<'py, 'a>(
     visits_each: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    let mut walk = Walk { visits_each, ..Walk::new(visit, true) };
+    let mut walk = Walk { visits_each, reports_passed: false, ..Walk::new(visit, true) };
     let result = walk.object(object);
     result.map_err(|failure| walk.locate(failure))
 }
@@ -135,6 +155,8 @@ fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
     );
     let hint = if has_state_dict(leaf) {
         "pass the state_dict() of each module, which is a dict of its tensors"
+    } else if stores_tensor(leaf).unwrap_or(false) {
+        "call ferry.register_container for that type to convert the tensors in it"
     } else {
         "make a tensor of it first, such as numpy.asarray(x)"
     };
@@ -153,13 +175,18 @@ impl<'py, 'a> Walk<'py, 'a> {
             has_tensor: false,
             has_tables: false,
             first_other: None,
+            reports_passed: true,
+            passed: Vec::new(),
         }
     }
 
     /// Visits the root. An error names the path at which it was raised.
     fn root(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
-        let result = self.node(object, container);
-        result.map_err(|failure| self.locate(failure))
+        let result = self.node(object, container).map_err(|failure| self.locate(failure))?;
+        if self.rebuild && !self.passed.is_empty() && trace::is_tracing() {
+            trace::add_note(object.py(), &passed_note(&self.passed))?;
+        }
+        Ok(result)
     }
 
     /// As [`Self::root`]. A tree with leaves but without a tensor is an error.
@@ -186,6 +213,17 @@ impl<'py, 'a> Walk<'py, 'a> {
             self.first_other = Some(object.clone());
         }
         object.clone()
+    }
+
+    /// Keeps an object that is neither a tensor nor a container.
+    fn keep_object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        if self.reports_passed && stores_tensor(object)? {
+            if self.rebuild {
+                warn_once(object)?;
+            }
+            try_push(&mut self.passed, format!("{} ({})", format_path(&self.path), type_name(object)))?;
+        }
+        Ok(self.keep_leaf(object))
     }
 
     /// Visits a child. After an error the path keeps the step, for the message.
@@ -229,7 +267,7 @@ impl<'py, 'a> Walk<'py, 'a> {
                 self.has_tables = true;
                 self.object(&arrow::read::columns(object, self.purpose())?)?
             }
-            (None, Recognised::Unknown) if !has_tensor_protocol(object)? => return Ok(self.keep_leaf(object)),
+            (None, Recognised::Unknown) if !has_tensor_protocol(object)? => return self.keep_object(object),
             _ => {
                 if is_scalar {
                     self.keep_leaf(object);
@@ -268,8 +306,9 @@ impl<'py, 'a> Walk<'py, 'a> {
             _ => match (self.registered(object)?, container) {
                 (Some(result), _) => Ok(result),
                 (None, Container::UserDict | Container::UserList) => self.wrapper(object),
-                (None, Container::Dataclass) => self.dataclass(object),
-                (None, _) => Ok(object.clone()),
+                (None, Container::MappingProxy) => self.mapping_proxy(object),
+                (None, Container::Registered) => Ok(object.clone()),
+                (None, _) => self.fields(object, container),
             },
         }
     }
@@ -371,16 +410,31 @@ impl<'py, 'a> Walk<'py, 'a> {
         }?)
     }
 
-    fn dataclass(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    /// A read-only view of a mapping, whose copy has the mapping's own type.
+    fn mapping_proxy(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let mapping = object.call_method0("copy").map_err(|error| copy_error(object, error))?;
+        let result = self.object(&mapping)?;
+        Ok(if self.rebuild { object.get_type().call1((result,))? } else { object.clone() })
+    }
+
+    /// An object that stores its parts in attributes.
+    fn fields(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
         static SET: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
         let py = object.py();
         // `object.__setattr__` also works for frozen dataclasses, whose own constructor uses it.
         let set = SET.get_or_try_init(py, || -> PyResult<_> {
             Ok(py.import("builtins")?.getattr("object")?.getattr("__setattr__")?.unbind())
         })?;
+        let fields = match container {
+            Container::Dataclass => py.import("dataclasses")?.call_method1("fields", (object,))?,
+            Container::Attrs => object.get_type().getattr("__attrs_attrs__")?,
+            Container::Namespace => object.getattr("__dict__")?.call_method0("copy")?,
+            _ => PyList::new(py, ["maps"])?.into_any(),
+        };
         let mut results = Vec::new();
-        for field in py.import("dataclasses")?.call_method1("fields", (object,))?.try_iter()? {
-            let name: String = field?.getattr("name")?.extract()?;
+        for field in fields.try_iter()? {
+            let field = field?;
+            let name: String = field.getattr_opt("name")?.unwrap_or(field).extract()?;
             if let Some(value) = object.getattr_opt(name.as_str())? {
                 let value = self.child(PathStep::Field(name.clone()), &value)?;
                 try_push(&mut results, (name, value))?;
@@ -434,11 +488,13 @@ pub(crate) fn has_tensor_protocol(object: &Bound<'_, PyAny>) -> Result<bool> {
 
 fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
-    py.import("copy")?.call_method1("copy", (object,)).map_err(|error| {
-        let about = format!("{} cannot be copied", type_name(object));
-        let hint = "fix its __copy__, or pass a dict or a list";
-        wrap_exception(py, error, ErrorKind::FrameworkFailed, &about, hint)
-    })
+    py.import("copy")?.call_method1("copy", (object,)).map_err(|error| copy_error(object, error))
+}
+
+fn copy_error(object: &Bound<'_, PyAny>, error: PyErr) -> Failure {
+    let about = format!("{} cannot be copied", type_name(object));
+    let hint = "fix its __copy__, or pass a dict or a list";
+    wrap_exception(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
 }
 
 /// The kind of container that an object is, if any. Includes types that are registered with JAX or PyTorch only.

@@ -1,0 +1,93 @@
+"""Containers of other libraries, and objects that pass through a tree with tensors in them."""
+
+from __future__ import annotations
+
+import attrs
+import equinox
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import tensorferry as ferry
+
+
+def leaf(start: float = 0.0) -> np.ndarray:
+    return np.arange(start, start + 3, dtype=np.float32)
+
+
+def is_leaf(tensor, start: float = 0.0) -> bool:
+    return type(tensor) is torch.Tensor and tensor.tolist() == [start, start + 1, start + 2]
+
+
+def test_attrs_classes_are_not_constructed_again():
+    def count(instance, attribute, value):
+        type(instance).checked += 1
+
+    @attrs.frozen(slots=True)
+    class Immutable:
+        checked = 0
+        a: object = attrs.field(converter=np.asarray)
+        b: object = attrs.field(default=5, init=False)
+
+    @attrs.define(slots=False)
+    class Ordinary:
+        checked = 0
+        a: object = attrs.field(validator=count)
+        _private: object = None
+        unset: object = attrs.field(init=False)
+
+    result = ferry.to([Immutable([0.0, 1, 2])], "torch", dtype="float32")[0]
+    assert (type(result), result.b) == (Immutable, 5)
+    assert is_leaf(result.a)
+    source = Ordinary(leaf(), [leaf(1)])
+    source.extra = "kept"
+    result = ferry.to(source, "torch")
+    assert Ordinary.checked == 1
+    assert is_leaf(result.a)
+    assert is_leaf(result._private[0], 1)
+    assert (result.extra, hasattr(result, "unset")) == ("kept", False)
+    assert [part.name for part in ferry.plan(source, "torch").parts] == [".a", "._private[0]"]
+
+
+def test_attrs_classes_with_gradients():
+    @attrs.frozen
+    class Batch:
+        x: object
+
+    x = torch.ones(2, requires_grad=True)
+    ferry.via("jax", grad=True)(lambda batch: (batch.x**2).sum())(Batch(x)).backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_a_module_of_equinox():
+    class Scaled(equinox.Module):
+        layer: equinox.nn.Linear
+        shape: np.ndarray = equinox.field(static=True)
+
+    shape = (2, 3)
+    module = Scaled(equinox.nn.Linear(3, 2, key=jax.random.key(0)), shape)
+    there = ferry.to(module, "torch")
+    assert type(there.layer.weight) is torch.Tensor
+    assert there.shape is shape
+    assert [part.name for part in ferry.plan(module, "torch").parts] == [
+        ".layer.weight",
+        ".layer.bias",
+    ]
+    back = ferry.to(there, "jax")
+    assert jax.tree_util.tree_structure(back) == jax.tree_util.tree_structure(module)
+    assert np.array_equal(back.layer(jnp.ones(3)), module.layer(jnp.ones(3)))
+
+
+def test_a_cache_of_transformers_passes_with_a_warning():
+    cache = transformers.DynamicCache()
+    cache.update(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2), 0)
+    if transformers.DynamicCache in torch.utils._pytree.SUPPORTED_NODES:
+        pytest.fail("PyTorch knows the cache: test that it is converted")
+    with pytest.warns(UserWarning, match=r"DynamicCache in a tree"):
+        result = ferry.to({"cache": cache, "x": leaf()}, "torch")
+    assert result["cache"] is cache
+    (note,) = ferry.plan({"cache": cache, "x": leaf()}, "torch").notes
+    assert "['cache'] (transformers.cache_utils.DynamicCache)" in note
