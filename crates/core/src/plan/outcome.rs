@@ -54,6 +54,8 @@ pub enum Note {
     Counts(TimeUnit),
     /// Another tensor of the tree has the same memory, and both results are one copy.
     Tied,
+    /// The framework copies its own tensor, because the copy has to keep its class.
+    KeepsClass,
 }
 
 impl Plan {

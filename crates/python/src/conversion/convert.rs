@@ -2,22 +2,25 @@
 
 use crate::conversion::fast_path::{self, Outcome};
 use crate::conversion::gradient_warning;
-use crate::conversion::object_kinds::{Recognised, RecognisedObject};
+use crate::conversion::object_kinds::{Builtin, Form, Recognised, RecognisedObject};
 use crate::conversion::read_only::{needed_loan, prepare, record_loan};
 use crate::conversion::reading::{read, read_for_plan, require_in_place};
+use crate::conversion::recognise::recognise;
 use crate::conversion::request::{ConversionRequest, check_stream};
-use crate::conversion::source::Source;
+use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::{check_named_stream, order};
 use crate::conversion::to_gpu::{copy_to_gpu, gpu_of, share_gpu};
 use crate::conversion::to_host::{Copied, copy, deliver};
 use crate::conversion::transfer::{self, Started};
 use crate::errors::{Result, not_a_tensor};
-use crate::frameworks::builtin_frameworks;
+use crate::frameworks::{builtin_frameworks, torch};
 use crate::reports::{TensorReport, trace};
 use pyo3::prelude::*;
 use std::time::Instant;
 use tensorferry_core::Device;
-use tensorferry_core::plan::{self, ConvertOptions, Plan, Route, TargetCapabilities};
+use tensorferry_core::plan::{
+    self, ConvertOptions, Note, Plan, Route, SourceDescription, TargetCapabilities,
+};
 use tensorferry_cuda::{Gpu, SyncPoint};
 
 /// Converts a source that has been read.
@@ -81,6 +84,26 @@ pub(crate) fn stays_with_target(
     Ok(framework == Some(request.target.capabilities(py)?.framework))
 }
 
+/// The plan for a source. PyTorch copies a tensor of a subclass itself, unless the caller chose the stream.
+fn decide(
+    source: &Source<'_>,
+    description: &SourceDescription<'_>,
+    target: &TargetCapabilities,
+    options: &ConvertOptions,
+    request: &ConversionRequest,
+) -> Result<Plan> {
+    let mut plan = plan::decide(description, target, options)?;
+    if (source.framework, target.framework) == ("torch", "torch")
+        && !plan.shares()
+        && request.stream.is_none()
+        && matches!(source.memory, SourceMemory::InPlace(_))
+        && recognise(&source.object)?.kind() == Recognised::Tensor(Builtin::Torch, Form::Subclass)
+    {
+        plan.notes.push(Note::KeepsClass);
+    }
+    Ok(plan)
+}
+
 /// Converts a source that has been read, by a plan.
 pub(crate) fn convert_by_plan<'py>(
     py: Python<'py>,
@@ -90,7 +113,7 @@ pub(crate) fn convert_by_plan<'py>(
 ) -> Result<Bound<'py, PyAny>> {
     let target = request.target.capabilities(py)?;
     let description = source.describe_for(target);
-    let plan = plan::decide(&description, target, &request.options)?;
+    let plan = decide(&source, &description, target, &request.options, request)?;
     check_stream(&description, &plan, request)?;
     gradient_warning::check_plan(py, &description, target, &plan)?;
     let report = started.map(|started| (started, TensorReport::new(&description, target, &plan)));
@@ -145,7 +168,8 @@ pub(crate) fn start_source<'py>(
 ) -> Result<StartedObject<'py>> {
     let target = request.target.capabilities(py)?;
     let description = source.describe_for(target);
-    let plan = plan::decide(&description, target, &request.options_for(source.mutability))?;
+    let options = request.options_for(source.mutability);
+    let plan = decide(&source, &description, target, &options, request)?;
     check_stream(&description, &plan, request)?;
     gradient_warning::check_plan(py, &description, target, &plan)?;
     let reports = if reported { vec![TensorReport::new(&description, target, &plan)] } else { Vec::new() };
@@ -179,7 +203,8 @@ pub(crate) fn plan_source(
 ) -> Result<TensorReport> {
     let target = request.target.capabilities(py)?;
     let description = source.describe_for(target);
-    let plan = plan::decide(&description, target, &request.options_for(source.mutability))?;
+    let options = request.options_for(source.mutability);
+    let plan = decide(&source, &description, target, &options, request)?;
     check_stream(&description, &plan, request)?;
     // Raise the errors that the conversion itself would raise.
     if plan.device.is_cuda() && !matches!(plan.route, Route::Itself) {
@@ -214,6 +239,9 @@ pub(crate) fn start<'py>(
     request: &ConversionRequest,
     is_deferred: bool,
 ) -> Result<Started<'py>> {
+    if plan.notes.contains(&Note::KeepsClass) {
+        return torch::copy_with_class(&source.object, plan.dtype, plan.device).map(Started::Done);
+    }
     let tensor = match &plan.route {
         Route::Itself => return return_source(py, source, target, request).map(Started::Done),
         Route::Share => {

@@ -175,6 +175,20 @@ impl Framework for Torch {
     }
 }
 
+/// A copy by PyTorch, which keeps the class of a subclass and what the class stores.
+pub(crate) fn copy_with_class<'py>(
+    object: &Bound<'py, PyAny>,
+    dtype: DType,
+    device: Device,
+) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    let keywords = [("dtype", state(py)?.module.bind(py).getattr(dtype.name())?)].into_py_dict(py)?;
+    keywords.set_item("device", device.to_string())?;
+    keywords.set_item("copy", true)?;
+    let copied = object.call_method0("detach").and_then(|own| own.call_method("to", (), Some(&keywords)));
+    copied.map_err(|error| framework_error(py, "PyTorch", error))
+}
+
 /// The keyword arguments of `torch.empty` for a dtype on a GPU, cached.
 fn allocation_options<'py>(
     py: Python<'py>,
