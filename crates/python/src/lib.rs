@@ -142,7 +142,8 @@ fn plan_of<'py>(
         Some(request) => request.target.capabilities(py)?.framework,
         None => sparse::sparse_only_framework(framework).unwrap_or_default(),
     };
-    let tree = TreeReport::new(target.to_owned(), parts).with_scalars(&scalars).with_passed(&passed);
+    let tree =
+        TreeReport::new(target.to_owned(), parts).with_scalars(&scalars).with_passed(&passed).with_ties()?;
     Ok(Bound::new(py, PlanReport::from(tree))?.into_any())
 }
 

@@ -13,8 +13,7 @@ use crate::errors::Result;
 use crate::interpreter::guard::{self, InterpreterGuard};
 use crate::interpreter::once::interned;
 use crate::interpreter::owner::{self, Owner};
-use crate::reports::TensorReport;
-use crate::reports::trace;
+use crate::reports::{TensorReport, Ties, trace};
 use crate::trees::path::Path;
 use crate::trees::traverse;
 use pyo3::prelude::*;
@@ -87,6 +86,7 @@ pub(crate) struct JobWork {
     pub(crate) tree: Option<JobTree>,
     /// The traces that were open at the start.
     traces: Option<Py<PyTuple>>,
+    ties: Ties,
     started_at: Instant,
 }
 
@@ -204,7 +204,21 @@ impl JobWork {
     /// The work of a job that starts now. The traces that are open record it.
     pub(crate) fn new(py: Python<'_>) -> Result<Self> {
         let traces = if trace::is_tracing() { Some(trace::open_lists(py)?.unbind()) } else { None };
-        Ok(Self { tensors: Vec::new(), tree: None, traces, started_at: Instant::now() })
+        Ok(Self {
+            tensors: Vec::new(),
+            tree: None,
+            traces,
+            ties: Ties::default(),
+            started_at: Instant::now(),
+        })
+    }
+
+    /// Adds a tensor of the tree.
+    pub(crate) fn add(&mut self, tensor: JobTensor, path: &Path<'_, '_>) -> Result<()> {
+        for report in &tensor.reports {
+            self.ties.add(report.copied, || path.format())?;
+        }
+        Ok(fallible::try_push(&mut self.tensors, tensor)?)
     }
 
     /// Whether conversions are recorded.
@@ -214,7 +228,7 @@ impl JobWork {
 
     /// Wraps the results, and rebuilds the tree around them.
     fn finish(self, py: Python<'_>, transferred: Vec<TransferResult>) -> Result<Py<PyAny>> {
-        let Self { tensors, tree, traces, started_at } = self;
+        let Self { tensors, tree, traces, ties, started_at } = self;
         let mut transferred = transferred.into_iter();
         let mut results = Vec::new();
         fallible::try_reserve(&mut results, tensors.len())?;
@@ -232,6 +246,9 @@ impl JobWork {
                 }
             }
             results.push((source, result));
+        }
+        if let (Some(traces), Some(note)) = (traces, ties.note()) {
+            trace::add_note_in(traces.bind(py), &note)?;
         }
         let Some(JobTree { object, visits_each, late_conversion }) = tree else {
             return results.pop().map(|(_, result)| result).ok_or_else(|| thread_failed().into());

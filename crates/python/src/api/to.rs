@@ -22,6 +22,7 @@ use crate::conversion::tree_memory::TreeMemory;
 use crate::errors::{Failure, Result, fail};
 use crate::frameworks::{self, numpy};
 use crate::interpreter::owner::drop_deferred;
+use crate::reports::{Ties, trace};
 use crate::sparse::{self, retry_as_sparse};
 use crate::trees::traverse::{self, is_scalar};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -297,14 +298,23 @@ fn convert_all<'py, const TREE: u8>(
                 ARGUMENTS => traverse::walk_allowing_no_tensor,
                 _ => traverse::walk_with_scalars,
             };
-            walk(x, container, true, &mut |leaf, _| {
+            let mut ties = trace::is_tracing().then(Ties::default);
+            let result = walk(x, container, true, &mut |leaf, path| {
                 let object = leaf.object();
                 // Scalars of text and times pass.
                 if is_scalar(leaf.kind()) && numpy::dtype_of(&object.getattr("dtype")?).is_err() {
                     return Ok(object.clone());
                 }
-                convert_one(leaf)
-            })
+                let result = convert_one(leaf)?;
+                if let Some(ties) = &mut ties {
+                    ties.add(trace::take_copied(), || path.format())?;
+                }
+                Ok(result)
+            })?;
+            if let Some(note) = ties.and_then(|ties| ties.note()) {
+                trace::add_note(x.py(), &note)?;
+            }
+            Ok(result)
         });
     }
     convert_one(recognised)

@@ -16,7 +16,7 @@ use crate::sparse;
 use crate::trees::traverse;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tensorferry_core::{ErrorKind, fallible};
+use tensorferry_core::ErrorKind;
 use tensorferry_cuda::TransferControl;
 
 /// Starts a conversion and returns at once; bytes move on another thread.
@@ -79,9 +79,8 @@ pub(crate) fn to_async<'py>(
             return Err(fail(ErrorKind::InvalidArgument, "out= accepts one tensor, and x is a tree", hint));
         }
         (Some(container), None) => {
-            let tensors = &mut work.tensors;
-            let tree = traverse::walk_for_job(x, container, false, &mut |leaf, _| {
-                fallible::try_push(tensors, start_tensor(leaf, &request, traced)?)?;
+            let tree = traverse::walk_for_job(x, container, false, &mut |leaf, path| {
+                work.add(start_tensor(leaf, &request, traced)?, path)?;
                 Ok(leaf.object().clone())
             })?;
             let late_conversion = Box::new(request);

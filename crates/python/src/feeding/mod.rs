@@ -29,7 +29,7 @@ use prefix_tree::PrefixTree;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, PoisonError};
-use tensorferry_core::{Device, ErrorKind, fallible};
+use tensorferry_core::{Device, ErrorKind};
 use tensorferry_cuda::{Gpu, Stream, SyncPoint, TransferControl};
 
 /// The advice for a dataset of Hugging Face whose rows are Python objects.
@@ -122,10 +122,8 @@ impl BatchOptions {
         };
         let recognised = recognise(batch)?;
         if let Some(container) = traverse::container_of(recognised)? {
-            let tensors = &mut work.tensors;
             let tree = traverse::walk_for_job(batch, container, visits_each, &mut |leaf, path| {
-                let tensor = start.start_tensor(leaf, path)?;
-                fallible::try_push(tensors, tensor)?;
+                work.add(start.start_tensor(leaf, path)?, path)?;
                 Ok(leaf.object().clone())
             })?;
             let object = tree.unbind();

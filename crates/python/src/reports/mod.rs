@@ -7,6 +7,7 @@ mod plan;
 mod plan_data;
 mod sparse;
 mod tensor;
+mod ties;
 mod time;
 pub(crate) mod trace;
 mod transfer_path;
@@ -15,6 +16,7 @@ mod trip;
 pub(crate) mod trips;
 
 pub(crate) use plan_data::{ArrayReport, PlanReport, SparseReport, TreeReport};
-pub(crate) use tensor::TensorReport;
+pub(crate) use tensor::{CopiedMemory, TensorReport};
+pub(crate) use ties::Ties;
 pub(crate) use tree::passed_note;
 pub(crate) use trip::Trip;

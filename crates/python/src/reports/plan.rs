@@ -2,7 +2,7 @@
 
 use super::html;
 use super::plan_data::{ArrayReport, PlanContent, PlanReport, SparseReport, TreeReport};
-use super::tensor::{Steps, TensorReport};
+use super::tensor::{CopiedMemory, Steps, TensorReport};
 use crate::errors::Result;
 use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
 use crate::text::format_bytes;
@@ -61,6 +61,11 @@ impl PlanReport {
 
     pub(super) fn content(&self) -> &PlanContent {
         &self.content
+    }
+
+    /// The memory of the source of a dense tensor that is copied.
+    pub(crate) fn copied(&self) -> Option<CopiedMemory> {
+        if let Tensor(tensor) = &self.content { tensor.copied } else { None }
     }
 
     fn child_plans(&self) -> &[Self] {

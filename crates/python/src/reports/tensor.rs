@@ -17,6 +17,23 @@ pub(crate) type Steps = Vec<(Cow<'static, str>, String)>;
 /// The device and dtype of a tensor without memory.
 const UNKNOWN: &str = "unknown";
 
+/// The memory of a source that is copied, and the size of its copy.
+#[derive(Clone, Copy)]
+pub(crate) struct CopiedMemory {
+    pub(super) address: usize,
+    /// From the first byte of the elements to one past the last.
+    pub(super) extent_bytes: usize,
+    pub(super) copy_bytes: usize,
+}
+
+impl CopiedMemory {
+    fn of(source: &SourceDescription<'_>, copy_bytes: usize) -> Self {
+        let (low, high) = source.layout.extent();
+        let address = source.address.wrapping_add_signed(low as isize);
+        Self { address, extent_bytes: (high - low) as usize, copy_bytes }
+    }
+}
+
 /// The planned conversion of one dense tensor. The fields are attributes of the Python class `Plan`.
 #[derive(Clone)]
 pub(crate) struct TensorReport {
@@ -52,6 +69,8 @@ pub(crate) struct TensorReport {
     pub(super) notes: Vec<String>,
     /// How to avoid the copy; None without a copy, or if it cannot be avoided.
     pub(super) advice: Option<String>,
+    /// The memory of the source, if it is copied and has an address.
+    pub(crate) copied: Option<CopiedMemory>,
 }
 
 impl TensorReport {
@@ -91,6 +110,8 @@ impl TensorReport {
             transfer_path: transfer_path(source, plan),
             notes: plan.notes.iter().map(|note| note.sentence(target).into_owned()).collect(),
             advice: advice.filter(|advice| !advice.is_empty()),
+            copied: (bytes_moved > 0 && source.pending.is_none())
+                .then(|| CopiedMemory::of(source, bytes_moved)),
         }
     }
 
@@ -114,6 +135,7 @@ impl TensorReport {
             transfer_path: None,
             notes: vec!["the source has no memory of its own, and is not read".to_owned()],
             advice: None,
+            copied: None,
         }
     }
 

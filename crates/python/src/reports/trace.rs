@@ -6,7 +6,7 @@
 use crate::errors::{Result, fail};
 use crate::interpreter::objects::TENSOR_OVERHEAD_BYTES;
 use crate::interpreter::once::ForkSafeOnce;
-use crate::reports::{PlanReport, Trip};
+use crate::reports::{CopiedMemory, PlanReport, Trip};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple, PyType};
 use std::cell::Cell;
@@ -19,6 +19,8 @@ use tensorferry_core::{ErrorKind, emergency_pool};
 static OPEN_TRACES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
+    /// What the last conversion that this thread recorded has copied.
+    static LAST_COPIED: Cell<Option<CopiedMemory>> = const { Cell::new(None) };
     /// Whether this thread converts the parts of a conversion that is recorded as a whole.
     static IS_WITHIN_TRIP: Cell<bool> = const { Cell::new(false) };
 }
@@ -77,7 +79,14 @@ pub(crate) fn open_lists(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
 
 /// Records a conversion in every trace that is open in this context.
 pub(crate) fn record(py: Python<'_>, plan: impl Into<PlanReport>, elapsed: Duration) -> Result<()> {
+    let plan = plan.into();
+    LAST_COPIED.set(plan.copied());
     record_in(py, &open_lists(py)?, plan, elapsed)
+}
+
+/// What the last conversion that this thread recorded has copied. Another call returns `None`.
+pub(crate) fn take_copied() -> Option<CopiedMemory> {
+    LAST_COPIED.take()
 }
 
 /// Records a conversion in these lists.
@@ -97,7 +106,12 @@ pub(crate) fn record_in(
 
 /// Adds a note about a tree to every trace that is open in this context.
 pub(crate) fn add_note(py: Python<'_>, note: &str) -> Result<()> {
-    for list in open_lists(py)? {
+    add_note_in(&open_lists(py)?, note)
+}
+
+/// Adds a note about a tree to these lists.
+pub(crate) fn add_note_in(lists: &Bound<'_, PyTuple>, note: &str) -> Result<()> {
+    for list in lists {
         let notes = list.getattr("notes")?;
         if !notes.contains(note)? {
             notes.call_method1("append", (note,))?;

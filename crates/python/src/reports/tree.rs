@@ -2,6 +2,7 @@
 
 use super::fold::{Group, fold, join_names, try_append};
 use super::plan_data::{PlanContent, PlanReport, TreeReport};
+use super::ties::Ties;
 use crate::errors::Result;
 use crate::text::{format_bytes, format_duration};
 use std::fmt::Write;
@@ -44,6 +45,16 @@ impl TreeReport {
             self.notes.push(passed_note(passed));
         }
         self
+    }
+
+    /// With a note about tensors over the same memory that get copies of their own.
+    pub(crate) fn with_ties(mut self) -> Result<Self> {
+        let mut ties = Ties::default();
+        for part in &self.parts {
+            ties.add(part.copied(), || part.display_name().to_owned())?;
+        }
+        self.notes.extend(ties.note());
+        Ok(self)
     }
 
     pub(super) fn action(&self) -> &'static str {
