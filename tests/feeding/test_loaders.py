@@ -59,6 +59,16 @@ class OnlyGetItem:
         return batch_list()[index]
 
 
+class MapStyle:
+    """A dataset with a length, which returns something for every index."""
+
+    def __len__(self) -> int:
+        return len(LENGTHS)
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        return batch_list()[index % len(LENGTHS)]
+
+
 class Restartable:
     """Has an `__iter__` and no length."""
 
@@ -88,6 +98,7 @@ LOADERS: dict[str, Callable[[], Any]] = {
     "list": batch_list,
     "tuple": lambda: tuple(batch_list()),
     "only __getitem__": OnlyGetItem,
+    "map style without IndexError": MapStyle,
     "only __iter__": Restartable,
     "generator": lambda: (batch for batch in batch_list()),
     "iterator": lambda: iter(batch_list()),

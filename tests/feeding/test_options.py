@@ -165,6 +165,32 @@ def test_a_table_is_a_dict_of_columns() -> None:
     is_of(batch["y"], np.int16)
 
 
+def test_a_tuple_for_the_outermost_list() -> None:
+    given = [[array(), [array()]], (array(), [array()]), Pair(array(), 1), {"x": [array()]}]
+    batches = ferry.feed(given, "torch", batch_type=tuple)
+    for _ in range(2):
+        kinds = [(type(batch), [type(part) for part in batch]) for batch in batches]
+        assert kinds == [
+            (tuple, [torch.Tensor, list]),
+            (tuple, [torch.Tensor, list]),
+            (Pair, [torch.Tensor, int]),
+            (dict, [str]),
+        ]
+    x, (y,) = one([array(), [array()]], dtype=["float32", None], batch_type=tuple)
+    is_of(x, np.float32)
+    is_of(y, np.int16)
+    assert type(one([array()])) is list
+
+
+@pytest.mark.parametrize("kind", [list, dict, Pair, "tuple", (), True])
+def test_other_types_of_batches_are_refused(kind: Any) -> None:
+    with pytest.raises(ferry.InvalidArgumentError) as caught:
+        ferry.feed([array()], "torch", batch_type=kind)
+    fact, hint = fact_and_hint(caught.value)
+    assert repr(kind) in fact
+    assert "batch_type=tuple" in hint
+
+
 MISMATCHES = {
     "tuple for a dict": ({"x": array()}, ("float32",)),
     "tuple for a tensor": (array(), ("float32",)),

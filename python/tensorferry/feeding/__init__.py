@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import sys
@@ -28,6 +29,7 @@ def feed(
     dtype: Any = None,
     prefetch: int = 2,
     copy: bool | None = None,
+    batch_type: type[tuple[Any, ...]] | None = None,
 ) -> Feed:
     """Converts the batches of a loader on another thread, before the loop asks for them.
 
@@ -45,6 +47,8 @@ def feed(
         prefetch: The number of batches that are converted in advance, at least 1.
         copy: None copies memory that the loader may write again, and otherwise shares where `to`
             does; True always copies; False shares, or raises CopyRequiredError.
+        batch_type: tuple makes a tuple of a batch that is a list, as Keras takes them. None changes
+            nothing.
 
     Returns:
         A Feed, which is iterable. Each `for` loop over it is an epoch.
@@ -60,7 +64,7 @@ def feed(
         (2, 3) torch.float32 torch.int64
         (1, 3) torch.float32 torch.int64
     """
-    return Feed(loader, framework, device, dtype, prefetch, copy)
+    return Feed(loader, framework, device, dtype, prefetch, copy, batch_type)
 
 
 class Feed:
@@ -86,6 +90,7 @@ class Feed:
         dtype: Any,
         prefetch: Any,
         copy: bool | None,
+        batch_type: Any,
     ) -> None:
         if isinstance(loader, Mapping):
             raise InvalidArgumentError(
@@ -102,7 +107,13 @@ class Feed:
                 f"prefetch must be an integer from 1 on, not {prefetch!r}"
                 "\nhint: leave it out for 2; for no thread, use ferry.to in the loop"
             )
+        if batch_type is not None and batch_type is not tuple:
+            raise InvalidArgumentError(
+                f"batch_type must be tuple or None, not {batch_type!r}"
+                "\nhint: write batch_type=tuple, or change the batches in the loop"
+            )
         self._loader = loader
+        self._makes_tuples = batch_type is tuple
         self._prefetch = min(operator.index(prefetch), sys.maxsize)
         self._options = _BatchOptions(
             loader, framework, device, dtype, copy, keeps_its_batches(loader)
@@ -127,8 +138,14 @@ class Feed:
         begun_at = perf_counter()
         iterator = iter(self._loader)
         self._times.add_start(perf_counter() - begun_at)
-        epoch = Epoch(iterator, self._options, self._prefetch, self._times, used_up_error)
         self._was_iterator = iterator is self._loader
+        if not isinstance(self._loader, Iterable):
+            # Python goes by index until IndexError, which a dataset with a length may not raise.
+            count = operator.length_hint(self._loader, sys.maxsize)
+            iterator = itertools.islice(iterator, count)
+        epoch = Epoch(
+            iterator, self._options, self._prefetch, self._times, used_up_error, self._makes_tuples
+        )
         self._epochs.add(epoch)
         self._feeders.add(epoch.feeder)
         return epoch

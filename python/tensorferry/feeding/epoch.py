@@ -226,11 +226,13 @@ class Epoch(Iterator[Any]):
         prefetch: int,
         times: WaitTimes,
         used_up_error: Exception | None,
+        makes_tuples: bool,
     ) -> None:
         self._queue = _Queue(prefetch)
         self._times = times
         # Raised if the loader yields no batch.
         self._used_up_error = used_up_error
+        self._makes_tuples = makes_tuples
         self._source: _Source | None = _Source(iterator)
         self._last_at = perf_counter()
         self.feeder = Feeder(self._source, options, self._queue)
@@ -270,7 +272,7 @@ class Epoch(Iterator[Any]):
             max(ready_at - pulled_at - waited, 0.0),
         )
         self._last_at = ready_at
-        return batch
+        return tuple(batch) if self._makes_tuples and type(batch) is list else batch
 
     def close(self) -> None:
         """Ends the epoch and releases its batches and its iterator."""
