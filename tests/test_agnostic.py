@@ -16,7 +16,7 @@ import sparse
 import tensorflow as tf
 import torch
 from support import subprocesses
-from support.tensors_of_callers import is_faster, refused, tensor
+from support.tensors_of_callers import CONVERTED, is_faster, is_tensor, refused, tensor
 
 import tensorferry as ferry
 
@@ -49,6 +49,16 @@ def test_what_is_of_one_framework_goes_in_as_it_is():
 
     body(x, box).backward()
     assert x.grad.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_objects_of_other_libraries(name):
+    for _ in range(2):
+        assert is_tensor(blend(CONVERTED[name](), tensor("torch"), weight=0), "numpy")
+        assert is_tensor(blend(tensor("torch"), CONVERTED[name](), weight=0), "torch")
+        same = ferry.agnostic(lambda xp, x, y: xp.add(x, y))(CONVERTED[name](), CONVERTED[name]())
+        assert type(same) is np.ndarray
+        assert same.tolist() == [0, 2, 4]
 
 
 def test_the_first_is_that_of_the_signature():

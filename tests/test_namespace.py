@@ -16,6 +16,7 @@ import scipy.sparse
 import tensorflow as tf
 import torch
 from support import subprocesses
+from support.tensors_of_callers import CONVERTED
 
 import tensorferry as ferry
 from tensorferry.array_api import tensorflow as tensorflow_arrays
@@ -47,6 +48,14 @@ TENSORS = {
 def test_whose_namespace(x, want):
     assert ferry.array_namespace(x) is want
     assert ferry.array_namespace(None, 1, x, 2.5, x, True, 1j) is want
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_objects_of_other_libraries_have_that_of_numpy(name):
+    x = CONVERTED[name]()
+    assert ferry.array_namespace(x, None, np.ones(3)) is array_api_compat.numpy
+    with pytest.raises(ferry.InvalidArgumentError, match="tensors of torch and numpy"):
+        ferry.array_namespace(torch.ones(3), x)
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "jax"])
@@ -85,6 +94,8 @@ def test_mixed(one, other):
         ((1, None, 2.5), "without a tensor"),
         (([1, 2],), "builtins.list"),
         (("text", np.ones(2)), "builtins.str"),
+        (([np.ones(2)],), "builtins.list"),
+        ((bytearray(2),), "builtins.bytearray"),
         ((paddle.ones([2]),), "paddle have no Array API"),
         ((np.ma.array([1]),), "MaskedArray"),
         ((tf.ragged.constant([[1], [1, 2]]),), "ragged"),

@@ -23,7 +23,7 @@ import tensorflow as tf
 import torch
 from jax.experimental import sparse as jax_sparse
 from support import subprocesses
-from support.tensors_of_callers import KINDS, is_faster, is_tensor, refused, tensor
+from support.tensors_of_callers import CONVERTED, KINDS, is_faster, is_tensor, refused, tensor
 
 import tensorferry as ferry
 
@@ -41,6 +41,30 @@ def test_every_pair(caller, body):
     assert is_tensor(rest["more"][0], caller, 1)
     assert is_tensor(rest["scale"], caller, 2)
     assert rest["n"] == 3
+
+
+@pytest.mark.parametrize("body", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("name", CONVERTED)
+def test_objects_of_other_libraries_give_numpy(name, body):
+    @ferry.via(body)
+    def negated(x, more=None):
+        assert is_tensor(x, body)
+        return {"x": -1 * x, "more": more}
+
+    for _ in range(2):  # what is known of a type afterwards changes nothing
+        result = negated([CONVERTED[name]()][0], more=[tensor("torch", 1)])
+        assert type(result["x"]) is np.ndarray
+        assert result["x"].tolist() == [0, -1, -2]
+        assert is_tensor(result["more"][0], "numpy", 1)
+    assert is_tensor(negated(tensor("torch"), CONVERTED[name]())["more"], "torch")
+    inside = ferry.via(body)(lambda box: box)({"k": [CONVERTED[name]()]})
+    assert is_tensor(inside["k"][0], "numpy")
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_objects_of_other_libraries_beside_traced_values(name):
+    traced = jax.jit(lambda x: ferry.via("jax")(lambda a, b: a + b)(x, CONVERTED[name]()))
+    assert traced(tensor("jax")).tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize("name", ["np", np, "pytorch", torch, jnp, "tf", mx])

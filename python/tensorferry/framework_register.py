@@ -12,6 +12,7 @@ from typing import Any
 from tensorferry._native import (
     FrameworkNotFoundError,
     InvalidArgumentError,
+    Plan,
     _check_import,
     canonical,
     register,
@@ -38,6 +39,28 @@ def tensor_framework(framework: str | ModuleType) -> str:
 def is_sparse_only(name: str) -> bool:
     """Whether a framework has sparse tensors only."""
     return name in FRAMEWORKS and not FRAMEWORKS[name].has_dense
+
+
+def source_framework(plan: Plan) -> str | None:
+    """The framework of a plan's source: NumPy for host memory that is read through a protocol.
+
+    Trees have none, nor have buffers, such as a bytearray.
+    """
+    if plan.kind == "tree":
+        return None
+    try:
+        if tensor_framework(plan.source) == plan.source:
+            return plan.source
+    except InvalidArgumentError:
+        pass
+    is_array = plan.kind == "tensor" and plan.source != "buffer"
+    return "numpy" if is_array and plan.source_device == "cpu" else None
+
+
+def variable_value(x: Any) -> Any:
+    """The tensor of a Keras variable; other objects unchanged."""
+    keras_variable = getattr(sys.modules.get("keras"), "Variable", ())
+    return x.value if isinstance(x, keras_variable) else x
 
 
 def title(name: str) -> str:

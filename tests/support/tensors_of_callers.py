@@ -7,10 +7,15 @@ import time
 import jax
 import mlx.core as mx
 import numpy as np
+import onnxruntime
 import paddle
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 import torch
+import xarray as xr
 
 import tensorferry as ferry
 
@@ -21,6 +26,27 @@ KINDS = {
     "tensorflow": tf.Tensor,
     "paddle": paddle.Tensor,
     "mlx": mx.array,
+}
+
+
+class OnlyArray:
+    """Has `__array__` and nothing else."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.arange(3, dtype=np.float32)
+
+
+#: Objects of other libraries that `ferry.to` converts; each holds 0, 1 and 2.
+CONVERTED = {
+    "__array__": OnlyArray,
+    "xarray": lambda: xr.DataArray(np.arange(3, dtype=np.float32), dims="x"),
+    "xarray.Variable": lambda: xr.Variable("x", np.arange(3, dtype=np.float32)),
+    "pandas": lambda: pd.Series(np.arange(3, dtype=np.float32)),
+    "polars": lambda: pl.Series([0, 1, 2], dtype=pl.Float32),
+    "pyarrow": lambda: pa.array(np.arange(3, dtype=np.float32)),
+    "ONNX Runtime": lambda: onnxruntime.OrtValue.ortvalue_from_numpy(
+        np.arange(3, dtype=np.float32)
+    ),
 }
 
 

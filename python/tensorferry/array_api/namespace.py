@@ -12,7 +12,8 @@ import functools
 import importlib
 from typing import Any
 
-from tensorferry._native import InvalidArgumentError, classify_type, register
+from tensorferry._native import FerryError, InvalidArgumentError, classify_type, plan, register
+from tensorferry.framework_register import source_framework, variable_value
 
 __all__ = ["array_namespace"]
 
@@ -26,7 +27,9 @@ def array_namespace(*xs: Any) -> Any:
     """The Array API namespace of the tensors among the arguments, all of one framework.
 
     Args:
-        xs: Tensors. Python scalars and None are ignored.
+        xs: Tensors; Keras variables, which have the namespace of their backend; arrays and columns
+            of other libraries in host memory, which have that of NumPy. Python scalars and None are
+            ignored.
 
     Returns:
         The module with the functions of the Array API.
@@ -46,7 +49,7 @@ def array_namespace(*xs: Any) -> Any:
         kind: Any = type(x)
         if kind in _IGNORED_TYPES:
             continue
-        framework = _framework(kind)
+        framework = _framework(kind) or _converted_framework(x)
         if found is None:
             found, first = framework, x
         elif framework != found:
@@ -59,8 +62,8 @@ def array_namespace(*xs: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=512)
-def _framework(kind: Any) -> str:
-    """The framework of a tensor type; for types that are not registered, their package."""
+def _framework(kind: Any) -> str | None:
+    """The framework of a tensor type; for types with a namespace of their own, their package."""
     found = classify_type(kind)
     if found is not None and found[1] in ("dense", "traced", "opaque"):
         return found[0]
@@ -73,10 +76,26 @@ def _framework(kind: Any) -> str:
         )
     if has_own:
         return str(kind.__module__).partition(".")[0]
-    raise InvalidArgumentError(
-        f"array_namespace was called with {name}, which is not a tensor\n"
-        "hint: pass tensors, Python scalars and None; pass the elements of containers"
-    )
+    return None
+
+
+def _converted_framework(x: Any) -> str:
+    """The framework of an object that `ferry.to` converts, of another type."""
+    value = variable_value(x)
+    if value is not x:
+        kind: Any = type(value)
+        return _framework(kind) or _converted_framework(value)
+    try:
+        found = source_framework(plan(x, "numpy"))
+    except FerryError:
+        found = None
+    if found is None:
+        raise InvalidArgumentError(
+            f"array_namespace was called with {type(x).__module__}.{type(x).__qualname__}, "
+            "which is not a tensor\n"
+            "hint: pass tensors, Python scalars and None; pass the elements of containers"
+        )
+    return found
 
 
 @functools.cache
@@ -95,8 +114,8 @@ def _own_namespace(framework: str, x: Any) -> Any:
 
 
 def _mixed_error(xs: tuple[Any, ...]) -> InvalidArgumentError:
-    kinds: list[Any] = [type(x) for x in xs if type(x) not in _IGNORED_TYPES]
-    names = dict.fromkeys(map(_framework, kinds))
+    tensors: list[tuple[Any, Any]] = [(type(x), x) for x in xs if type(x) not in _IGNORED_TYPES]
+    names = dict.fromkeys(_framework(kind) or _converted_framework(x) for kind, x in tensors)
     return InvalidArgumentError(
         f"array_namespace was called with tensors of {' and '.join(names)}\n"
         "hint: convert them to one framework with ferry.to, or decorate the function with "

@@ -172,8 +172,6 @@ def _convert_to_origin(
                     f"and a {part.source} tensor on {part.source_device}",
                     "move them to one device with ferry.to, or write @ferry.agnostic(device=...)",
                 )
-        if all(part.action == "itself" for part in plans):
-            return args, keywords, origin
     options = _device_options(origin) if device is None else {"device": device}
     return *to((args, keywords), framework, **options), origin
 

@@ -13,8 +13,8 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, NamedTuple
 
-from tensorferry._native import FerryError, InvalidArgumentError, _plan_any, classify, plan
-from tensorferry.framework_register import tensor_framework
+from tensorferry._native import FerryError, _plan_any, classify, classify_type, plan
+from tensorferry.framework_register import source_framework, variable_value
 from tensorferry.functions.trees import Rebuild, flatten
 from tensorferry.sparse.frameworks import sparse_framework_of
 
@@ -60,6 +60,7 @@ def framework_of(x: Any) -> str | None:
         return known.framework
     if kind in _NON_TENSOR_TYPES or kind in (tuple, list, dict):
         return None
+    x = variable_value(x)
     found = _tracing_framework(x)
     return _query_native(x)[0] if found is None else found
 
@@ -78,6 +79,7 @@ def first_origin(arguments: Iterable[Any]) -> Origin | None:
         elif kind is dict:
             origin = first_origin(x.values())
         else:
+            x = variable_value(x)
             traced = _tracing_framework(x)
             origin = _query_native(x)[1] if traced is None else Origin(traced, None, True)
         if origin is not None:
@@ -151,7 +153,7 @@ def is_non_tensor(x: Any) -> bool:
 
 def is_traced(x: Any) -> bool:
     """Whether JAX or TensorFlow traces a value, which then has no memory."""
-    return type(x) not in _tensor_types and _tracing_framework(x) is not None
+    return type(x) not in _tensor_types and _tracing_framework(variable_value(x)) is not None
 
 
 def is_sparse(x: Any) -> bool:
@@ -166,9 +168,10 @@ def is_sparse(x: Any) -> bool:
 
 def flatten_tensors(tree: Any) -> tuple[list[Any], Rebuild]:
     """The tensors that `ferry.to` accepts in a tree, and a function that rebuilds the tree."""
-    return flatten(
+    leaves, rebuild = flatten(
         tree, lambda x: framework_of(x) is not None, lambda x: first_origin((x,)) is not None
     )
+    return [variable_value(x) for x in leaves], rebuild
 
 
 def _resolve_origin(x: Any, known: TensorType) -> Origin:
@@ -186,19 +189,24 @@ def _make_origin(x: Any, framework: str, device: str) -> Origin:
 
 def _query_native(x: Any) -> tuple[str | None, Origin | None]:
     """The framework of a tensor, and the origin of the first tensor in it, by the native module."""
+    is_framework_type = classify_type(type(x)) is not None
+    if not is_framework_type and hasattr(type(x), "__array_namespace__"):
+        return None, None  # an array of another library, which `to` converts and nothing returns
     try:
         plans = _plan_any((x,), "numpy").parts
     except FerryError:
         # A tracer deep in a dataclass, for example: the conversion reports it better.
         return _origin_without_plan(x)
     for one in plans:
-        name = one.source
-        if _is_framework(name):
+        name = source_framework(one)
+        if name is not None:
             if one.name != "[0]":
                 return None, Origin(name, one.source_device)
             origin = _make_origin(x, name, one.source_device)
             # A variable has a value while TensorFlow is eager, and none in a graph.
-            if name != "tensorflow" or not isinstance(x, sys.modules[name].Variable):
+            if is_framework_type and (
+                name != "tensorflow" or not isinstance(x, sys.modules[name].Variable)
+            ):
                 _register_type(type(x), name)
             return name, origin
     return None, None
@@ -256,14 +264,6 @@ def _jax_has_one_device() -> bool:
     except RuntimeError:
         return bool(jax.default_backend() == "cpu" and len(jax.local_devices()) == 1)
     return False
-
-
-def _is_framework(source: str) -> bool:
-    """Whether the source of a plan is a framework, and not a buffer or another protocol."""
-    try:
-        return tensor_framework(source) == source
-    except InvalidArgumentError:
-        return False
 
 
 def _tracing_framework(x: Any) -> str | None:

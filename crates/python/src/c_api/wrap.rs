@@ -103,6 +103,7 @@ fn target_like(given: &Bound<'_, PyAny>) -> Result<Target> {
     match recognised.kind() {
         Recognised::Tensor(framework, _) => Ok(Target::Builtin(framework.framework())),
         Recognised::Registered(index) => Ok(Target::Registered(index)),
+        Recognised::KerasVariable => target_like(&given.getattr("value")?),
         Recognised::Bytes
         | Recognised::Buffer
         | Recognised::Protocol

@@ -6,6 +6,7 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::{Result, fail, not_a_tensor, type_name};
 use crate::frameworks::user_frameworks;
+use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
 use crate::protocols::array_method;
 use crate::protocols::buffer;
@@ -27,6 +28,7 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
         Recognised::Protocol | Recognised::Unknown => reader::read(object),
         Recognised::ArrowColumn => column::read(object),
         Recognised::Image => image::read(object),
+        Recognised::KerasVariable => read(recognise(&object.getattr(interned!(object.py(), "value"))?)?),
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
         Recognised::Refused(refusal) => {
             let (fact, hint) = refusal.fact_and_hint();

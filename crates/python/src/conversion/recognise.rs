@@ -67,6 +67,9 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         if (module.as_str(), name.as_str()) == ("PIL.Image", "Image") {
             return Ok(Some(Recognised::Image));
         }
+        if module == "keras.src.backend.common.variables" && name.ends_with("Variable") {
+            return Ok(Some(Recognised::KerasVariable));
+        }
         match classify_by_type(&module, &name, position == 0) {
             // The name alone is not enough: readers access the C structs of these types.
             Some(Recognised::Tensor(..)) if !is_genuine(&class, &module, &name)? => {}
