@@ -82,7 +82,8 @@ def to(
         UnsupportedDTypeError: A column has no tensor, such as one of text.
         InvalidTensorError: The producer violates the Arrow C data interface.
         UnsupportedError: A column in GPU memory has nulls, lists, booleans or a dictionary, which
-            are read on the host, or is on a device that is not a CUDA GPU.
+            are read on the host, or is on a device that is not a CUDA GPU. A dataset has a
+            transform (`with_transform`), which its columns do not show.
 
     Example:
         >>> import pyarrow as pa
@@ -315,8 +316,14 @@ def _is_dataset(x: object) -> bool:
 
 def _arrow_format(dataset: Any, names: list[str] | None) -> Any:
     """The dataset with results of Arrow, of the named columns or those of its own format."""
-    known = dataset.column_names
-    columns = getattr(dataset, "format", {}).get("columns") if names is None else names
+    known, own_format = dataset.column_names, getattr(dataset, "format", {})
+    if own_format.get("type") == "custom":
+        raise UnsupportedError(
+            "the dataset has a transform, which its columns of Arrow do not show\n"
+            "hint: use ferry.feed(torch.utils.data.DataLoader(x), framework), "
+            "or pass x.with_format(None) for the values before the transform"
+        )
+    columns = own_format.get("columns") if names is None else names
     # A selection of all columns costs as much for each batch as a conversion. A name that is not
     # known is an error later.
     if columns is None or known is None or list(columns) == known or not set(columns) <= set(known):

@@ -37,10 +37,12 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     fail(ErrorKind::NotATensor, format!("an object of type {name} is not a tensor"), hint)
 }
 
-/// Whether the object is a dataset of Hugging Face, and not a dict of datasets or a column of one.
+/// Whether the object is a dataset of Hugging Face whose columns `ferry.arrow` reads: not a dict of datasets, a column of one, or a
+/// dataset with a transform.
 pub(crate) fn is_dataset(object: &Bound<'_, PyAny>) -> bool {
     let name = type_name(object);
-    name.starts_with("datasets.") && name.ends_with("Dataset")
+    let has_transform = || -> PyResult<bool> { object.getattr("format")?.get_item("type")?.eq("custom") };
+    name.starts_with("datasets.") && name.ends_with("Dataset") && !has_transform().unwrap_or(false)
 }
 
 /// Whether the object has a `state_dict()`, as modules and optimizers of PyTorch do.
