@@ -273,7 +273,7 @@ def test_columns_of_a_dataset() -> None:
         assert list(next(arrow.batches(x, 7, "numpy", columns=["c", "a"]))) == ["c", "a"]
         with pytest.raises(ferry.InvalidArgumentError, match="no column 'z'"):
             next(arrow.batches(x, 7, "numpy", columns=["z"]))
-    with pytest.raises(ferry.NotATensorError, match=r"hint: pass it to ferry\.arrow\.to"):
+    with pytest.raises(ferry.NotATensorError, match=r"hint: use ferry\.arrow\.to\(x, framework\)"):
         ferry.to(dataset, "numpy")
 
 

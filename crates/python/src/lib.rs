@@ -214,6 +214,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frameworks::names::canonical, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::classify::classify, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::classify::classify_type, module)?)?;
+    module.add_function(wrap_pyfunction!(frameworks::classify::_is_refused, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::_check_import, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::_import_orders, module)?)?;

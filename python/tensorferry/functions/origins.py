@@ -13,7 +13,14 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, NamedTuple
 
-from tensorferry._native import FerryError, _plan_any, classify, classify_type, plan
+from tensorferry._native import (
+    FerryError,
+    _is_refused,
+    _plan_any,
+    classify,
+    classify_type,
+    plan,
+)
 from tensorferry.framework_register import source_framework, variable_value
 from tensorferry.functions.trees import Rebuild, flatten
 from tensorferry.sparse.frameworks import sparse_framework_of
@@ -168,10 +175,19 @@ def is_sparse(x: Any) -> bool:
 
 def flatten_tensors(tree: Any) -> tuple[list[Any], Rebuild]:
     """The tensors that `ferry.to` accepts in a tree, and a function that rebuilds the tree."""
-    leaves, rebuild = flatten(
-        tree, lambda x: framework_of(x) is not None, lambda x: first_origin((x,)) is not None
-    )
+    leaves, rebuild = flatten(tree, lambda x: framework_of(x) is not None, _contains_tensor)
     return [variable_value(x) for x in leaves], rebuild
+
+
+def _contains_tensor(x: Any) -> bool:
+    """Whether an object that is neither a tensor nor a container holds one.
+
+    A masked array or a quantity with a unit raises, as it does in `ferry.to`.
+    """
+    origin = first_origin((x,))
+    if origin is None and _is_refused(x):
+        _plan_any((x,), "numpy")
+    return origin is not None
 
 
 def _resolve_origin(x: Any, known: TensorType) -> Origin:

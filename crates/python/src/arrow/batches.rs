@@ -2,7 +2,7 @@
 
 use super::capsules;
 use super::options::ArrowOptions;
-use super::read::{Selection, not_arrow};
+use super::read::{Selection, arrow_hint, not_arrow};
 use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
 use crate::errors::{Result, fail, type_name};
@@ -72,8 +72,8 @@ pub(crate) fn _arrow_batches(
     match recognise(x)?.kind() {
         Recognised::Arrow => batches.open(x, None)?,
         _ => match x.try_iter() {
-            Ok(iterator) => batches.source = Chunks::Objects(iterator.unbind()),
-            Err(_) => return Err(not_arrow(x)),
+            Ok(iterator) if arrow_hint(x).is_none() => batches.source = Chunks::Objects(iterator.unbind()),
+            _ => return Err(not_arrow(x)),
         },
     }
     Ok(ArrowBatches(Mutex::new(batches)))

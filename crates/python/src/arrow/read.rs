@@ -10,7 +10,7 @@ use super::prepare::{
 };
 use crate::conversion::object_kinds::Recognised;
 use crate::conversion::recognise::recognise;
-use crate::errors::{Failure, Result, fail, type_name};
+use crate::errors::{Failure, Result, fail, library_hint, type_name};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tensorferry_arrow::{Array, Column, Field, list_elements};
@@ -128,6 +128,11 @@ impl Selection {
     }
 }
 
+/// How a library's object is read with `ferry.arrow`, if it can be.
+pub(super) fn arrow_hint(x: &Bound<'_, PyAny>) -> Option<String> {
+    library_hint(x).filter(|hint| hint.contains("ferry.arrow."))
+}
+
 /// The error for an object without the interface, or whose interface is not used.
 pub(super) fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
     let has = |name: &str| x.hasattr(name).unwrap_or(false);
@@ -140,6 +145,7 @@ pub(super) fn not_arrow(x: &Bound<'_, PyAny>) -> Failure {
                 "pass a column or a table of Arrow, or use ferry.to",
             )
         };
+    let hint = arrow_hint(x).unwrap_or_else(|| hint.to_owned());
     fail(ErrorKind::NotATensor, format!("an object of type {} {fact}", type_name(x)), hint)
 }
 

@@ -1,7 +1,9 @@
 //! The kinds of object that `recognise` tells apart: tensors, containers, leaves, and objects that are refused.
 
+use crate::errors::{Failure, LibraryTypes, fail};
 use crate::interpreter::type_cache::Cache;
 use pyo3::prelude::*;
+use tensorferry_core::ErrorKind;
 
 /// The frameworks with a reader in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +153,9 @@ pub(crate) enum Refusal {
     ScipySparse,
     CupySparse,
     PydataSparse,
+    TorchMasked,
+    FlaxKeys,
+    Library(&'static LibraryTypes),
 }
 
 /// The containers that a tree is made of.
@@ -202,14 +207,20 @@ impl Refusal {
         match self {
             _ if self.is_sparse() => "sparse",
             Self::JaxTracer | Self::TensorFlowSymbol => "traced",
-            Self::JaxKeys | Self::TorchUninitialized | Self::TorchDistributed | Self::TorchFake => "opaque",
+            Self::JaxKeys
+            | Self::FlaxKeys
+            | Self::TorchUninitialized
+            | Self::TorchDistributed
+            | Self::TorchFake
+            | Self::TorchMasked => "opaque",
             _ => "other",
         }
     }
 
-    /// The fact and the hint of the error.
-    pub(crate) fn fact_and_hint(self) -> (&'static str, &'static str) {
-        match self {
+    /// The error for an object that cannot be converted for this reason.
+    pub(crate) fn error(self, object: &Bound<'_, PyAny>) -> Failure {
+        let (fact, hint) = match self {
+            Self::Library(types) => return types.error(object),
             Self::Masked => (
                 "a masked array cannot be converted without losing its mask",
                 "pass x.filled(value), or x.data and x.mask separately",
@@ -222,6 +233,10 @@ impl Refusal {
             Self::JaxKeys => (
                 "an array of JAX random keys has no numeric element type",
                 "pass jax.random.key_data(x) instead",
+            ),
+            Self::FlaxKeys => (
+                "a variable of flax holds JAX random keys, which have no numeric element type",
+                "pass jax.random.key_data(x.get_value()) instead",
             ),
             Self::JaxSparse => {
                 ("a sparse JAX array has no dense memory", "pass x.todense(), or its data and indices")
@@ -253,6 +268,10 @@ impl Refusal {
                 "a torch fake tensor has a shape but holds no values",
                 "convert a real tensor outside FakeTensorMode",
             ),
+            Self::TorchMasked => (
+                "a torch MaskedTensor cannot be converted without losing its mask",
+                "pass x.get_data(), or x.get_mask() for the mask",
+            ),
             Self::ScipySparse => {
                 ("a SciPy sparse array has no dense memory", "pass x.toarray(), or its data and index arrays")
             }
@@ -262,6 +281,7 @@ impl Refusal {
             Self::PydataSparse => {
                 ("a sparse.SparseArray has no dense memory", "pass x.todense(), or its data and coordinates")
             }
-        }
+        };
+        fail(ErrorKind::NotATensor, fact, hint)
     }
 }

@@ -1,11 +1,11 @@
 //! Reading a tensor by its framework, by a registered reader or by a protocol.
 
 use crate::arrow::column::{self, ArrowColumn};
-use crate::conversion::object_kinds::{Recognised, RecognisedObject};
+use crate::conversion::object_kinds::{Recognised, RecognisedObject, Refusal};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Source, SourceMemory};
 use crate::errors::{Result, fail, not_a_tensor, type_name};
-use crate::frameworks::user_frameworks;
+use crate::frameworks::{numpy, user_frameworks};
 use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
 use crate::protocols::array_method;
@@ -30,10 +30,7 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
         Recognised::Image => image::read(object),
         Recognised::KerasVariable => read(recognise(&object.getattr(interned!(object.py(), "value"))?)?),
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
-        Recognised::Refused(refusal) => {
-            let (fact, hint) = refusal.fact_and_hint();
-            Err(fail(ErrorKind::NotATensor, fact, hint))
-        }
+        Recognised::Refused(refusal) => read_without_unit(object, refusal),
         Recognised::Tensor(..)
         | Recognised::Leaf
         | Recognised::Container(_)
@@ -49,6 +46,24 @@ pub(crate) fn read_for_plan<'py>(recognised: RecognisedObject<'_, 'py>) -> Resul
         Recognised::Registered(index) => read_registered(recognised.object(), index, read_for_plan),
         _ => read(recognised),
     }
+}
+
+/// Reads the value of a quantity whose unit is 1. All other objects of refused types are errors.
+fn read_without_unit<'py>(object: &Bound<'py, PyAny>, refusal: Refusal) -> Result<Source<'py>> {
+    let value = match refusal {
+        Refusal::Library(types) => types.value_without_unit(object)?,
+        _ => None,
+    };
+    let Some(mut value) = value else { return Err(refusal.error(object)) };
+    if recognise(&value)?.kind() == Recognised::Leaf {
+        value = numpy::as_array(&value)?;
+    }
+    let mut source = read(recognise(&value)?)?;
+    if let SourceMemory::InPlace(_) = source.memory {
+        // The next quantity may have a unit, or the value of another framework.
+        source.framework = "array";
+    }
+    Ok(source)
 }
 
 /// Reads a tensor of a registered framework, whose reader returns another object to read.

@@ -4,8 +4,8 @@
 //! framework is loaded, so a look-up in `sys.modules` is enough.
 
 use crate::arrow::column::ArrowColumn;
-use crate::conversion::object_kinds::{Container, RECOGNISED_TYPES, Recognised, RecognisedObject};
-use crate::errors::Result;
+use crate::conversion::object_kinds::{Container, RECOGNISED_TYPES, Recognised, RecognisedObject, Refusal};
+use crate::errors::{Result, find_refused};
 use crate::frameworks;
 use crate::frameworks::builtin_frameworks::classify_by_type;
 use crate::interpreter::objects;
@@ -69,6 +69,9 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         }
         if module == "keras.src.backend.common.variables" && name.ends_with("Variable") {
             return Ok(Some(Recognised::KerasVariable));
+        }
+        if let Some(types) = find_refused(&module, &name) {
+            return Ok(Some(Recognised::Refused(Refusal::Library(types))));
         }
         match classify_by_type(&module, &name, position == 0) {
             // The name alone is not enough: readers access the C structs of these types.

@@ -1,6 +1,7 @@
 //! Describes Python objects in messages.
 
 use super::failure::{Failure, fail};
+use super::library_types::library_hint;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 use tensorferry_core::ErrorKind;
@@ -24,16 +25,14 @@ pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
 /// The error for an object that is not a tensor.
 pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     let name = type_name(object);
-    let hint = match name.as_str() {
-        "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
-        "polars.lazyframe.frame.LazyFrame" => "pass x.collect()",
-        _ if name.starts_with("datasets.dataset_dict.") => "pass one of its splits: x[\"train\"]",
-        _ if name.starts_with("datasets.") => {
-            "pass it to ferry.arrow.to or ferry.arrow.batches, which read datasets of Hugging Face"
-        }
-        _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
-        _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
-    };
+    let hint = library_hint(object).unwrap_or_else(|| {
+        let hint = match name.as_str() {
+            "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
+            _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
+            _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
+        };
+        hint.to_owned()
+    });
     fail(ErrorKind::NotATensor, format!("an object of type {name} is not a tensor"), hint)
 }
 

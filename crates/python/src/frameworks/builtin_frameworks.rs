@@ -121,6 +121,11 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
                 TypeKind::Unsupported(Refusal::TorchFake),
             ),
             known(
+                ModulePattern::Is("torch.masked.maskedtensor.core"),
+                &["MaskedTensor"],
+                TypeKind::Unsupported(Refusal::TorchMasked),
+            ),
+            known(
                 ModulePattern::Is("torch.utils.dlpack"),
                 &["ReadOnlyTensorWrapper"],
                 TypeKind::DenseAs(Form::ReadOnly),
@@ -149,6 +154,11 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
                 ModulePattern::StartsWith("jax"),
                 &["PRNGKeyArray"],
                 TypeKind::Unsupported(Refusal::JaxKeys),
+            ),
+            known(
+                ModulePattern::Is("flax.nnx.rnglib"),
+                &["RngKey"],
+                TypeKind::Unsupported(Refusal::FlaxKeys),
             ),
         ],
     },

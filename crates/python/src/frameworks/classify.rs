@@ -34,6 +34,13 @@ pub(crate) fn classify_type<'py>(
     Ok(name_and_kind(py, recognise_type(kind)?).map(|(name, kind)| (PyString::new(py, &name), kind)))
 }
 
+/// Whether an object is an array that no framework can use as it is, such as a masked one, or a quantity.
+#[pyfunction]
+pub(crate) fn _is_refused(x: &Bound<'_, PyAny>) -> Result<bool> {
+    let kind = recognise(x)?.kind();
+    Ok(matches!(kind, Recognised::Refused(refusal) if refusal.kind() == "other"))
+}
+
 fn name_and_kind(py: Python<'_>, recognised: Recognised) -> Option<(Cow<'static, str>, &'static str)> {
     match recognised {
         Recognised::Tensor(framework, _) => Some((framework.entry().name.into(), "dense")),

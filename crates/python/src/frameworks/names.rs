@@ -11,13 +11,24 @@ use tensorferry_core::{Error, ErrorKind};
 /// Devices that callers name instead of a framework.
 const DEVICES: [&str; 3] = ["cpu", "cuda", "gpu"];
 
+/// Libraries that callers name instead of a framework, and what to do instead.
+const LIBRARIES: [(&[&str], &str); 3] = [
+    (
+        &["polars", "pandas", "arrow", "pyarrow"],
+        "use ferry.arrow.export(x), which pyarrow, polars and pandas read as an Arrow column or table",
+    ),
+    (&["keras"], "pass keras.backend.backend(), the framework that Keras uses"),
+    (&["numba"], "pass \"numpy\", whose arrays Numba uses"),
+];
+
 /// The name in the argument `framework`, which is a string or a module.
 pub(crate) fn requested_name(framework: &Bound<'_, PyAny>) -> Result<String> {
     if let Ok(text) = framework.cast::<PyString>() {
         return Ok(text.to_string());
     }
     if let Ok(module) = framework.cast::<PyModule>() {
-        return Ok(module.name()?.to_string());
+        // Not `name`, which fails for the lazy `tf.keras`.
+        return Ok(module.getattr("__name__")?.extract()?);
     }
     Err(fail(
         ErrorKind::InvalidArgument,
@@ -45,6 +56,10 @@ pub(crate) fn unknown_framework(py: Python<'_>, name: &str) -> Failure {
             fact,
             format!("name a framework, and pass device=\"{device}\""),
         );
+    }
+    let library = lower.split('.').next().unwrap_or_default();
+    if let Some((_, hint)) = LIBRARIES.iter().find(|(names, _)| names.contains(&library)) {
+        return fail(ErrorKind::InvalidArgument, fact, *hint);
     }
     match likely {
         Some(known) => fail(ErrorKind::InvalidArgument, fact, format!("did you mean \"{known}\"?")),

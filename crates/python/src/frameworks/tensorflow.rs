@@ -246,8 +246,7 @@ impl Framework for TensorFlow {
                 .call_method0("value")
                 .map_err(|error| framework_error(object.py(), "TensorFlow", error))?;
             let Some(eager) = EagerTensor::of_value(state(object.py())?, &value) else {
-                let (fact, hint) = Refusal::TensorFlowSymbol.fact_and_hint();
-                return Err(fail(ErrorKind::NotATensor, fact, hint));
+                return Err(Refusal::TensorFlowSymbol.error(object));
             };
             let mut tensor = read_eager(eager)?;
             assign_cpu(eager, &mut tensor)?;

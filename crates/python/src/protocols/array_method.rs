@@ -20,7 +20,7 @@ use crate::api::options;
 use crate::api::shape::Lengths;
 use crate::conversion::object_kinds::Refusal;
 use crate::conversion::source::{Source, SourceMemory};
-use crate::errors::{Failure, Result, fail, type_name, wrap_exception};
+use crate::errors::{Failure, Result, fail, library_hint, type_name, wrap_exception};
 use crate::frameworks::numpy;
 use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
@@ -96,8 +96,7 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
         ));
     }
     if array.hasattr(interned!(py, "mask"))? {
-        let (fact, hint) = Refusal::Masked.fact_and_hint();
-        return Err(fail(ErrorKind::NotATensor, fact, hint));
+        return Err(Refusal::Masked.error(&array));
     }
     Ok(array)
 }
@@ -179,12 +178,13 @@ fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
 }
 
 /// The hint for a table or a column with nulls; `None` for other objects.
-pub(crate) fn table_hint(object: &Bound<'_, PyAny>) -> Option<&'static str> {
+pub(crate) fn table_hint(object: &Bound<'_, PyAny>) -> Option<String> {
     let has = |name: &str| object.hasattr(name).unwrap_or(false);
-    TABLE_PROTOCOLS.into_iter().any(has).then(|| match has("to_numpy") {
-        true => "fill the nulls and cast to one type, then pass x.to_numpy()",
-        false => "pass one column at a time, without nulls, as a NumPy array",
-    })
+    let hint = || match has("to_numpy") {
+        true => "fill the nulls and cast to one type, then pass x.to_numpy()".to_owned(),
+        false => "pass one column at a time, without nulls, as a NumPy array".to_owned(),
+    };
+    TABLE_PROTOCOLS.into_iter().any(has).then(|| library_hint(object).unwrap_or_else(hint))
 }
 
 /// The object's `shape`, if it is a valid shape.

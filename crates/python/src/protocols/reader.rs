@@ -149,7 +149,7 @@ fn dlpack_error(object: &Bound<'_, PyAny>, device: Option<Device>, error: PyErr)
         None => (String::new(), "convert it to a dense tensor first"),
     };
     let about = format!("the __dlpack__ of {}{place} failed", type_name(object));
-    wrap_exception(py, error, kind, &about, array_method::table_hint(object).unwrap_or(hint))
+    wrap_exception(py, error, kind, &about, array_method::table_hint(object).as_deref().unwrap_or(hint))
 }
 
 /// The source of a tensor on a device whose memory only its own framework reads.

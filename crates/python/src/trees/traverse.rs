@@ -10,7 +10,7 @@ use crate::arrow;
 use crate::arrow::read::Purpose;
 use crate::conversion::object_kinds::{Container, Form, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
-use crate::errors::{Failure, Result, fail, has_state_dict, type_name, wrap_exception};
+use crate::errors::{Failure, Result, fail, has_state_dict, library_hint, type_name, wrap_exception};
 use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
@@ -160,6 +160,7 @@ fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
     } else {
         "make a tensor of it first, such as numpy.asarray(x)"
     };
+    let hint = library_hint(tree).unwrap_or_else(|| hint.to_owned());
     fail(ErrorKind::NotATensor, fact, hint)
 }
 

@@ -1,0 +1,161 @@
+//! Types of libraries beyond the frameworks whose objects are not tensors: what they are, and what to pass instead.
+//!
+//! They are found by module and name along the method resolution order, which imports nothing.
+
+use super::failure::{Failure, fail};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use tensorferry_core::ErrorKind;
+
+/// Types of one library, and what errors say about their instances. `{name}` in a text is the attribute of the instance.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LibraryTypes {
+    /// The start of the module's name.
+    module: &'static str,
+    names: &'static [&'static str],
+    /// Why the array protocol of the types is not used; `None` for types without one and for those that it serves.
+    fact: Option<&'static str>,
+    hint: &'static str,
+}
+
+const fn refused(
+    module: &'static str,
+    names: &'static [&'static str],
+    fact: &'static str,
+    hint: &'static str,
+) -> LibraryTypes {
+    LibraryTypes { module, names, fact: Some(fact), hint }
+}
+
+const fn advised(module: &'static str, names: &'static [&'static str], hint: &'static str) -> LibraryTypes {
+    LibraryTypes { module, names, fact: None, hint }
+}
+
+const ASTROPY_UNITS: &str = "astropy.units.quantity";
+const PINT: &str = "pint.facets.plain.quantity";
+const FEED: &str = "use ferry.feed(x, framework), which converts batch by batch";
+
+static LIBRARY_TYPES: &[LibraryTypes] = &[
+    refused(
+        ASTROPY_UNITS,
+        &["Quantity"],
+        "an astropy quantity of the unit {unit} cannot be converted without losing its unit",
+        "pass x.value, or x.to_value(\"{unit}\") to state the unit",
+    ),
+    refused(
+        PINT,
+        &["PlainQuantity"],
+        "a pint quantity of the unit {units} cannot be converted without losing its unit",
+        "pass x.magnitude, or x.m_as(\"{units}\") to state the unit",
+    ),
+    refused(
+        "astropy.utils.masked.core",
+        &["Masked"],
+        "a masked array of astropy cannot be converted without losing its mask",
+        "pass x.filled(value), or x.unmasked and x.mask separately",
+    ),
+    refused(
+        "keras.src.backend.common.keras_tensor",
+        &["KerasTensor"],
+        "a symbolic Keras tensor has no values: it stands for a value in a model",
+        "pass keras.Model(inputs, x)(values), which computes it",
+    ),
+    advised("polars.lazyframe.frame", &["LazyFrame"], "pass x.collect()"),
+    advised(
+        "datasets.arrow_dataset",
+        &["Dataset"],
+        "use ferry.arrow.to(x, framework), or feed a DataLoader of a dataset with a transform",
+    ),
+    advised("datasets.iterable_dataset", &["IterableDataset"], "use ferry.arrow.batches(x, rows, framework)"),
+    advised(
+        "datasets.arrow_dataset",
+        &["Column"],
+        "use ferry.arrow.to(dataset.select_columns(\"{column_name}\"), framework)",
+    ),
+    advised(
+        "datasets.iterable_dataset",
+        &["IterableColumn"],
+        "use ferry.arrow.batches(dataset.select_columns(\"{column_name}\"), rows, framework)",
+    ),
+    advised(
+        "datasets.dataset_dict",
+        &["DatasetDict"],
+        "use ferry.arrow.to(x[name], framework) for each name",
+    ),
+    advised(
+        "datasets.dataset_dict",
+        &["IterableDatasetDict"],
+        "use ferry.arrow.batches(x[name], rows, framework) for each name",
+    ),
+    advised(
+        "awkward.highlevel",
+        &["Array"],
+        "use ferry.arrow.to(awkward.to_arrow(x), framework, ragged=\"dense\", pad=0, nulls=0)",
+    ),
+    advised("torch.utils.data", &["DataLoader", "Dataset"], FEED),
+    advised("tensorflow.python.data", &["DatasetV2"], FEED),
+    advised("builtins", &["generator"], FEED),
+    advised("multiprocessing.sharedctypes", &["SynchronizedBase"], "pass x.get_obj(), and hold x.get_lock()"),
+    advised("onnx.", &["TensorProto"], "pass onnx.numpy_helper.to_array(x)"),
+    advised("pyarrow.lib", &["Scalar"], "pass numpy.asarray(x.as_py())"),
+];
+
+/// The types with a class of this module and name.
+fn find(module: &str, name: &str) -> Option<&'static LibraryTypes> {
+    LIBRARY_TYPES.iter().find(|types| module.starts_with(types.module) && types.names.contains(&name))
+}
+
+/// The types with a class of this module and name, if their array protocol is not used.
+pub(crate) fn find_refused(module: &str, name: &str) -> Option<&'static LibraryTypes> {
+    find(module, name).filter(|types| types.fact.is_some())
+}
+
+/// What to do with an object of one of these types.
+pub(crate) fn library_hint(object: &Bound<'_, PyAny>) -> Option<String> {
+    let types = object.get_type().mro().iter().find_map(|class| {
+        let class = class.cast_into::<PyType>().ok()?;
+        let text = |name: &str| class.getattr(name).ok()?.extract::<String>().ok();
+        find(&text("__module__")?, &text("__qualname__")?)
+    });
+    types.map(|types| types.hint(object))
+}
+
+impl LibraryTypes {
+    /// The error for an instance whose type is refused.
+    pub(crate) fn error(&self, object: &Bound<'_, PyAny>) -> Failure {
+        fail(ErrorKind::NotATensor, fill(self.fact.unwrap_or_default(), object), self.hint(object))
+    }
+
+    fn hint(&self, object: &Bound<'_, PyAny>) -> String {
+        let hint = fill(self.hint, object);
+        // A masked quantity has a unit too.
+        let is_masked = self.module == ASTROPY_UNITS && object.hasattr("unmasked").unwrap_or(false);
+        if is_masked { hint.replace("x.", "x.unmasked.") } else { hint }
+    }
+
+    /// The value of a quantity whose unit is 1, which is converted in place of the quantity; `None` for all other objects.
+    pub(crate) fn value_without_unit<'py>(
+        &self,
+        object: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (has_no_unit, value) = match self.module {
+            // A structured unit lacks the method.
+            ASTROPY_UNITS => match object.getattr("unit")?.getattr_opt("is_unity")? {
+                Some(is_unity) => (is_unity.call0()?.is_truthy()?, "value"),
+                None => return Ok(None),
+            },
+            PINT => (object.call_method0("unit_items")?.is_empty()?, "magnitude"),
+            _ => return Ok(None),
+        };
+        has_no_unit.then(|| object.getattr(value)).transpose()
+    }
+}
+
+/// The text with the attributes of the object in place of their names in braces.
+fn fill(text: &str, object: &Bound<'_, PyAny>) -> String {
+    let parts = text.split(['{', '}']).enumerate().map(|(index, part)| match index % 2 {
+        0 => part.to_owned(),
+        _ => object.getattr(part).map(|value| value.to_string()).unwrap_or_default(),
+    });
+    parts.collect()
+}

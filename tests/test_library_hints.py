@@ -1,0 +1,152 @@
+"""Objects that are not tensors, and targets that are not frameworks: their hints work."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import datasets
+import jax
+import keras
+import numpy as np
+import onnx
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+import torch
+from flax import nnx
+from support.entry_points import ENTRY_POINTS
+from support.followed_hints import follow
+from torch.masked import masked_tensor
+
+import tensorferry as ferry
+
+VALUES = [1.5, 2.5, 3.5]
+INPUT = keras.Input((3,))
+DATASET = datasets.Dataset(pa.table({"y": VALUES, "z": [1, 2, 3]}))
+STREAM = DATASET.to_iterable_dataset()
+LOADER = torch.utils.data.DataLoader(torch.tensor(VALUES), batch_size=3)
+KEY = nnx.Rngs(0).default.key
+
+
+def masked() -> Any:
+    with pytest.warns(UserWarning, match="prototype"):
+        return masked_tensor(torch.tensor(VALUES), torch.tensor([True, False, True]))
+
+
+class Case(NamedTuple):
+    make: Callable[[], Any]
+    #: What the hint's expression converts to.
+    expected: Any = VALUES
+    #: The names that the expression uses, besides x.
+    names: Mapping[str, Any] = MappingProxyType({})
+
+
+# Their array protocols are not used, in trees too.
+REFUSED = {
+    "masked tensor": Case(masked),
+    "symbolic Keras tensor": Case(
+        lambda: INPUT * 1, [VALUES], {"keras": keras, "inputs": INPUT, "values": np.array([VALUES])}
+    ),
+    "key of flax": Case(lambda: KEY, jax.random.key_data(KEY.get_value()).tolist(), {"jax": jax}),
+}
+# They have no array protocol.
+OTHERS = {
+    "dataset": Case(lambda: DATASET, {"y": VALUES, "z": [1, 2, 3]}),
+    "iterable dataset": Case(lambda: STREAM, {"y": VALUES, "z": [1, 2, 3]}),
+    "column": Case(lambda: DATASET["y"], {"y": VALUES}, {"dataset": DATASET}),
+    "iterable column": Case(lambda: STREAM["y"], {"y": VALUES}, {"dataset": STREAM}),
+    "splits": Case(lambda: datasets.DatasetDict(a=DATASET), {"y": VALUES, "z": [1, 2, 3]}),
+    "iterable splits": Case(
+        lambda: datasets.IterableDatasetDict(a=STREAM), {"y": VALUES, "z": [1, 2, 3]}
+    ),
+    "loader": Case(lambda: LOADER),
+    "dataset of torch": Case(
+        lambda: torch.utils.data.TensorDataset(torch.tensor([VALUES])), [VALUES]
+    ),
+    "dataset of TensorFlow": Case(lambda: tf.data.Dataset.from_tensors(VALUES)),
+    "generator": Case(lambda: (np.array(VALUES) for _ in range(1))),
+    "shared array": Case(lambda: multiprocessing.Array("d", VALUES)),
+    "shared value": Case(lambda: multiprocessing.Value("d", 1.5), 1.5),
+    "TensorProto": Case(
+        lambda: onnx.numpy_helper.from_array(np.array(VALUES)), names={"onnx": onnx}
+    ),
+    "scalar": Case(lambda: pa.scalar(1.5), 1.5, {"numpy": np}),
+    "scalar of a list": Case(lambda: pa.scalar(VALUES), names={"numpy": np}),
+}
+
+
+def check(case: Case, call: Callable[[Any], Any]) -> None:
+    """The call fails, and its hint leads to the expected values."""
+    x = case.make()
+    with pytest.raises(ferry.NotATensorError) as caught:
+        call(x)
+    names = {"x": x, "framework": "numpy", "rows": 3, "name": "a"}
+    result = follow(caught.value, **names, **case.names)
+    if "ferry.feed" in caught.value.hint or "batches" in caught.value.hint:
+        result = next(iter(result))
+    result = ferry.to(result, "torch")
+    if isinstance(result, dict):
+        assert {name: column.tolist() for name, column in result.items()} == case.expected
+    elif isinstance(result, tuple):
+        assert [part.tolist() for part in result] == case.expected
+    else:
+        assert result.tolist() == case.expected
+
+
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_type(name: str, entry_point: str, tmp_path: Path) -> None:
+    check(REFUSED[name], lambda x: ENTRY_POINTS[entry_point](x, tmp_path))
+
+
+def test_a_framework_keeps_what_it_can_use() -> None:
+    x = masked()
+    assert ferry.to({"a": x}, "torch")["a"] is x
+    assert ferry.to({"a": KEY}, "jax")["a"] is KEY
+
+
+@pytest.mark.parametrize("call", [ferry.to, ferry.plan])
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_object_without_a_tensor(name: str, call: Callable[..., Any]) -> None:
+    check(OTHERS[name], lambda x: call(x, "numpy"))
+
+
+@pytest.mark.parametrize("name", ["column", "iterable column", "splits", "iterable splits"])
+def test_an_object_without_arrow_columns(name: str) -> None:
+    check(OTHERS[name], lambda x: ferry.arrow.to(x, "numpy"))
+    check(OTHERS[name], lambda x: ferry.arrow.batches(x, 2, "numpy"))
+
+
+# Targets.
+
+READERS = {
+    "polars": lambda column: pl.Series(column).to_list(),
+    "pandas": lambda column: pd.Series.from_arrow(column).tolist(),
+    "pyarrow": lambda column: pa.array(column).to_pylist(),
+    "arrow": lambda column: pa.array(column).to_pylist(),
+}
+
+
+@pytest.mark.parametrize("target", [*READERS, pl, pd, pa])
+def test_libraries_of_tables_as_targets(target: Any) -> None:
+    x = torch.tensor(VALUES)
+    with pytest.raises(ferry.InvalidArgumentError) as caught:
+        ferry.to(x, target)
+    name = target if isinstance(target, str) else target.__name__
+    assert READERS[name](follow(caught.value, x=x)) == VALUES
+
+
+@pytest.mark.parametrize("target", ["keras", keras, tf.keras, "numba"])
+def test_libraries_over_a_framework_as_targets(target: Any) -> None:
+    for call in (ferry.to, ferry.plan, lambda x, target: ferry.via(target)):
+        with pytest.raises(ferry.InvalidArgumentError) as caught:
+            call(np.array(VALUES), target)
+    framework = follow(caught.value, keras=keras)
+    assert framework == ("numpy" if target == "numba" else keras.backend.backend())
+    assert ferry.to(ferry.to(np.array(VALUES), framework), "numpy").tolist() == VALUES
