@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import gc
 import operator
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from support import c_table
 from support.invalid_capsules import Producer
 from support.refusals import refused
+from support.share_counts import soon
 
 import tensorferry as ferry
 
@@ -137,6 +141,47 @@ def test_a_buffer_error_stays_one(target: str) -> None:
     error = refused(ferry.InvalidTensorError, BufferError, lambda: ferry.to(producer, target))
     assert "this dtype cannot be exported" in str(error)
     assert error.__cause__ is producer.error
+
+
+# Memory that the capsule does not hold.
+
+
+class Careless(Host):
+    """A producer that alone knows what keeps its memory: its capsule does not hold it."""
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self.export(**keywords)
+
+
+SHARES: dict[str, Callable[[Any], Any]] = {
+    "to": lambda x: ferry.to(x, "torch"),
+    "tree": lambda x: ferry.to({"x": [x]}, "numpy"),
+    "to_async": lambda x: ferry.to_async(x, "numpy").result(),
+    "the C table": c_table.take,
+    "a view": lambda x: ferry.to(x, "numpy")[1:].T,
+    "through another": lambda x: ferry.to(ferry.to(x, "numpy"), "torch"),
+}
+
+
+@pytest.mark.parametrize("share", SHARES.values(), ids=SHARES)
+def test_the_producer_lives_as_long_as_its_memory_is_used(share: Callable[[Any], Any]) -> None:
+    producer = Careless()
+    seen = weakref.ref(producer)
+    result = share(producer)
+    del producer
+    gc.collect()
+    assert seen() is not None
+    del result
+    assert soon(lambda: gc.collect() >= 0 and seen() is None)
+
+
+def test_a_producer_is_released_on_a_thread_without_the_interpreter() -> None:
+    producer = Careless()
+    seen = weakref.ref(producer)
+    taken = c_table.take(producer)
+    del producer
+    taken.release(with_gil=False)
+    assert soon(lambda: gc.collect() >= 0 and seen() is None)
 
 
 # Devices that only the producer reads.

@@ -110,6 +110,7 @@ fn target_like(given: &Bound<'_, PyAny>) -> Result<Target> {
         | Recognised::Arrow
         | Recognised::Pandas
         | Recognised::Image
+        | Recognised::OrtValue
         | Recognised::ArrowColumn => Ok(Target::Builtin(Builtin::Numpy.framework())),
         Recognised::Refused(_) | Recognised::Container(_) | Recognised::Leaf | Recognised::Unknown => {
             Err(not_a_tensor(given))

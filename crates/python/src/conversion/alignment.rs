@@ -86,7 +86,7 @@ fn owner_guarantee(owner: &Owner, writable: bool) -> Alignment {
     match owner {
         Owner::Block(_) | Owner::Mapped(_) | Owner::Shared(_) => Alignment::Guaranteed,
         // The producer of a read-only tensor may have the memory from an object that can be written.
-        Owner::Managed(_) | Owner::Wrapped(_) | Owner::Paddle(_) | Owner::Arrow(_) => Alignment::Accidental,
+        Owner::Managed(..) | Owner::Wrapped(_) | Owner::Paddle(_) | Owner::Arrow(_) => Alignment::Accidental,
         _ => unless_writable(writable),
     }
 }

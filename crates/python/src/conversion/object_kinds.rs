@@ -44,6 +44,8 @@ pub(crate) enum Recognised {
     Image,
     /// A variable of Keras, whose value is a tensor of its backend.
     KerasVariable,
+    /// A value of ONNX Runtime.
+    OrtValue,
     /// A column that was read through the Arrow C data interface.
     ArrowColumn,
     /// Any other type. The object itself may still have a protocol, or be a node of a tree.

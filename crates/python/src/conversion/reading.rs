@@ -11,6 +11,7 @@ use crate::interpreter::owner::Owner;
 use crate::protocols::array_method;
 use crate::protocols::buffer;
 use crate::protocols::image;
+use crate::protocols::onnx_runtime;
 use crate::protocols::reader;
 use pyo3::prelude::*;
 use tensorferry_core::plan::Pending;
@@ -26,6 +27,7 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
     match recognised.kind() {
         Recognised::Registered(index) => read_registered(object, index, read),
         Recognised::Protocol | Recognised::Unknown => reader::read(object),
+        Recognised::OrtValue => onnx_runtime::read(object),
         Recognised::ArrowColumn => column::read(object),
         Recognised::Image => image::read(object),
         Recognised::KerasVariable => read(recognise(&object.getattr(interned!(object.py(), "value"))?)?),

@@ -64,8 +64,13 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         if let Some(index) = frameworks::user_frameworks::index_of_type(py, &module, &name) {
             return Ok(Some(Recognised::Registered(index)));
         }
-        if (module.as_str(), name.as_str()) == ("PIL.Image", "Image") {
-            return Ok(Some(Recognised::Image));
+        let library = match (module.as_str(), name.as_str()) {
+            ("PIL.Image", "Image") => Some(Recognised::Image),
+            (module, "OrtValue") if module.starts_with("onnxruntime.") => Some(Recognised::OrtValue),
+            _ => None,
+        };
+        if library.is_some() {
+            return Ok(library);
         }
         if module == "keras.src.backend.common.variables" && name.ends_with("Variable") {
             return Ok(Some(Recognised::KerasVariable));

@@ -4,6 +4,7 @@
 //! unchanged, until its own drop, so these functions are safe.
 
 use crate::interpreter::owner::{InterprocessMemory, Owner};
+use pyo3::prelude::*;
 use std::sync::{Arc, Mutex};
 use tensorferry_core::Tensor;
 use tensorferry_core::aligned::AlignedRange;
@@ -17,6 +18,14 @@ pub(crate) fn managed(tensor: Tensor<ManagedOwner>) -> Tensor<Owner> {
     // SAFETY: `map_owner` requires that the new owner keeps the memory valid: `Owner::managed` holds the managed tensor, and calls
     // its deleter no sooner than in its own drop.
     unsafe { tensor.map_owner(Owner::managed) }
+}
+
+/// The same tensor with an owner of this crate, which holds the managed tensor and its producer. A managed tensor should keep its memory
+/// alive by itself; that of an ONNX Runtime value over a NumPy array does not.
+pub(crate) fn produced(tensor: Tensor<ManagedOwner>, producer: &Bound<'_, PyAny>) -> Tensor<Owner> {
+    // SAFETY: `map_owner` requires that the new owner keeps the memory valid: `Owner::produced` holds the managed tensor, and calls
+    // its deleter no sooner than in its own drop.
+    unsafe { tensor.map_owner(|managed| Owner::produced(managed, producer.clone().unbind())) }
 }
 
 /// The same tensor of Paddle with an owner of this crate, which holds the managed tensor.

@@ -73,8 +73,11 @@ pub(crate) enum Owner {
     Object(Object),
     /// An exported Python buffer.
     Buffer(Buffer),
-    /// A managed tensor of DLPack.
-    Managed(#[expect(dead_code, reason = "held for its drop")] ManagedTensor),
+    /// A managed tensor of DLPack, and its producer, if that may own the memory alone.
+    Managed(
+        #[expect(dead_code, reason = "held for its drop")] ManagedTensor,
+        #[expect(dead_code, reason = "held for its drop")] Option<Object>,
+    ),
     /// A managed tensor of Paddle.
     Paddle(#[expect(dead_code, reason = "held for its drop")] PaddleTensor),
     /// A managed tensor of an extension module.
@@ -225,7 +228,12 @@ impl Owner {
 
     /// The owner of a managed tensor.
     pub(super) fn managed(managed: ManagedOwner) -> Self {
-        Self::Managed(GilBound::new(managed))
+        Self::Managed(GilBound::new(managed), None)
+    }
+
+    /// The owner of a managed tensor, which keeps its producer alive too.
+    pub(super) fn produced(managed: ManagedOwner, producer: Py<PyAny>) -> Self {
+        Self::Managed(GilBound::new(managed), Some(GilBound::new(producer)))
     }
 
     /// The owner of a managed tensor of an extension module.

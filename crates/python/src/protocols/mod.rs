@@ -6,4 +6,5 @@ pub(crate) mod buffer;
 pub(crate) mod capsule;
 pub(crate) mod dlpack_export;
 pub(crate) mod image;
+pub(crate) mod onnx_runtime;
 pub(crate) mod reader;

@@ -47,7 +47,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             Failure::Python(error) => dlpack_error(object, None, *error),
             other => other,
         });
-        let tensor = restore_read_only_flag(owned_tensor::managed(exported?));
+        let tensor = restore_read_only_flag(owned_tensor::produced(exported?, object));
         let device = tensor.device();
         let source = Source::in_place(object.clone(), "dlpack", tensor);
         if !device.is_cuda() {
@@ -67,7 +67,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     from_array(object)
 }
 
-fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+pub(super) fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     let py = object.py();
     let device = device_of(object)?;
     let keywords = [("max_version", DLPACK_VERSION)].into_py_dict(py)?;
@@ -81,7 +81,7 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         _ => None,
     };
     let capsule = export(object, keywords).map_err(|error| dlpack_error(object, device, error))?;
-    let tensor = restore_read_only_flag(owned_tensor::managed(capsule::take(&capsule)?));
+    let tensor = restore_read_only_flag(owned_tensor::produced(capsule::take(&capsule)?, object));
     let device = tensor.device();
     if !device.is_host() && !device.is_cuda() {
         return Ok(downloadable(object, "dlpack", &tensor)?);
@@ -173,7 +173,7 @@ pub(crate) fn download(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     keywords.set_item("copy", py.None())?;
     let capsule = object.call_method(interned!(py, "__dlpack__"), (), Some(&keywords));
     let capsule = capsule.map_err(|error| dlpack_error(object, device, error))?;
-    let mut tensor = owned_tensor::managed(capsule::take(&capsule)?);
+    let mut tensor = owned_tensor::produced(capsule::take(&capsule)?, object);
     if !tensor.device().is_host() {
         return Err(fail(
             ErrorKind::UnsupportedDevice,
