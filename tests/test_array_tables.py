@@ -8,6 +8,7 @@ from typing import Any
 import dask
 import dask.array as da
 import h5py
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -164,9 +165,13 @@ def test_types_that_are_not_numbers(source: Any) -> None:
 
 def test_an_xarray_dataset_is_not_one_array() -> None:
     dataset = xr.Dataset({"a": ("x", INTS)})
-    error = refused_everywhere(ferry.FrameworkError, RuntimeError, dataset)
-    assert "xarray" in str(error)
+    refused_everywhere(ferry.NotATensorError, TypeError, dataset)
     assert ferry.to(dataset["a"], "torch").tolist() == INTS.tolist()
+
+
+def test_xarray_over_another_library_is_shared() -> None:
+    inside = jnp.arange(3.0)
+    assert carried(xr.DataArray(inside), "numpy")[1].shares
 
 
 def dask_array() -> Any:

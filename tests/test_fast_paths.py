@@ -194,6 +194,9 @@ OWN_NAMES = {
     "_make",
     "torch._C._functorch",  # for the text of an error
     "_meta",  # Dask is not a framework here, and its arrays have no other name for it
+    "_in_memory",  # xarray is no framework either
+    "_data",
+    "_Unsigned",  # an attribute of netCDF
     "_os_error",
     "_hint_key",
     "_hint_value",

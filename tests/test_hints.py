@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
+import jax
 import jax.numpy as jnp
 import mlx.core as mx
 import numpy as np
@@ -18,6 +20,8 @@ import pytest
 import scipy.sparse
 import tensorflow as tf
 import torch
+import xarray as xr
+from support.followed_hints import follow
 from support.refusals import fact_and_hint
 
 import tensorferry as ferry
@@ -118,7 +122,9 @@ CONVERSIONS = {
         to(DOUBLES, "numpy", out=OUT), "pass dtype=", to(DOUBLES, "numpy", out=OUT, dtype="float32")
     ),
     "a structured array": Case(
-        to(np.zeros(3, "i4,f8"), "torch"), 'x["name"]', to(np.zeros(3, "i4,f8")["f0"], "torch")
+        to(np.zeros(3, "i4,f8"), "torch"),
+        'numpy.asarray(x)["name"]',
+        to(np.zeros(3, "i4,f8")["f0"], "torch"),
     ),
     "a sparse format that JAX lacks": Case(
         to_sparse(CSR, "jax", format="csc"), "coo, csr", to_sparse(CSR, "jax", format="csr")
@@ -146,6 +152,81 @@ def check(case: Case) -> None:
         case.fails()
     assert case.words in fact_and_hint(caught.value)[1]
     assert case.works() is not None
+
+
+# Objects whose hint is an expression.
+
+
+class Table:
+    """Has `__array__` alone."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.array
+
+
+DATES = np.array(["2020-01-01", "2020-01-02"], "M8[D]")
+FILE = h5py.File("hints", "w", driver="core", backing_store=False)
+FILE["numbers"], FILE["empty"], FILE["text"] = [1.0, 2.0], h5py.Empty("f4"), ["b", "a"]
+FILE["fields"] = np.ones(2, [("name", "f4")])
+FILE["dates"] = DATES.astype(h5py.opaque_dtype(DATES.dtype))
+ROWS = FILE.create_dataset("rows", 2, h5py.vlen_dtype(np.int32))
+ROWS[0], ROWS[1] = [1, 2], [3]
+FILE.create_group("group")["inside"] = [1.0, 2.0]
+TICKS = DATES.view("int64").tolist()
+XARRAY = xr.DataArray(DATES.astype("M8[ns]"))
+
+FOLLOWED = {
+    "dates": (DATES, TICKS),
+    "durations": (DATES - DATES[0], [0, 1]),
+    "dates of xarray": (XARRAY, XARRAY.values.view("int64").tolist()),
+    "dates of h5py": (FILE["dates"], TICKS),
+    "fields": (np.ones(2, [("name", "f4")]), [1, 1]),
+    "fields of h5py": (FILE["fields"], [1, 1]),
+    "fields of xarray": (xr.DataArray(np.ones(2, [("name", "f4")])), [1, 1]),
+    "bytes without a type": (np.ones((1, 2), "i1").view("V2"), [[1, 1]]),
+    "bytes behind __array__": (Table(np.ones((1, 2), "i1").view("V2")), [[1, 1]]),
+    "gradients of integers": (np.zeros(2, jax.dtypes.float0), [0, 0]),
+    "elements without bytes": (np.zeros(2, "V0"), [0, 0]),
+    "text": (np.array(["b", "a", "b"]), [1, 0, 1]),
+    "bytes": (np.array([b"b", b"a", b"b"]), [1, 0, 1]),
+    "variable text": (np.array(["b", "a"], np.dtypes.StringDType()), [1, 0]),
+    "text as objects": (np.array(["b", "a"], object), [1, 0]),
+    "text of h5py": (FILE["text"], [1, 0]),
+    "rows": (np.array([np.arange(2), np.arange(3)], object), [0, 1, 0, 1, 2]),
+    "rows of h5py": (ROWS, [1, 2, 3]),
+    "numbers as objects": (np.array([1, 2.5], object), [1, 2.5]),
+    "a dataset without values": (FILE["empty"], []),
+    "Empty": (h5py.Empty("f4"), []),
+    "an xarray Dataset": (xr.Dataset({"a": ("x", [1.0])}), {"a": [1.0]}),
+    "a group": (FILE["group"], {"inside": [1.0, 2.0]}),
+    "a masked array": (np.ma.masked_array([1, 2], [0, 1]), [1, 0]),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_the_expression_of_a_hint(name):
+    x, values = FOLLOWED[name]
+    for call in (ferry.to, ferry.plan):
+        with pytest.raises(ferry.FerryError) as caught:
+            call(x, "torch")
+    found = ferry.to(follow(caught.value, x=x, value=0), "torch")
+    assert jax.tree.map(lambda tensor: tensor.tolist(), found) == values
+
+
+def test_out_that_is_a_dataset():
+    out = FILE.create_dataset("out", (2, 3), "f4")
+    for framework in ("numpy", "torch"):
+        with pytest.raises(ferry.InvalidArgumentError) as caught:
+            ferry.to(torch.from_numpy(FLOATS), framework, out=out)
+        _, hint = fact_and_hint(caught.value)
+        assert hint.startswith("write ")
+        exec(
+            hint.removeprefix("write "), {"ferry": ferry, "x": torch.from_numpy(FLOATS), "out": out}
+        )
+        np.testing.assert_array_equal(out, FLOATS)
 
 
 # Functions whose results the caller's framework cannot hold.

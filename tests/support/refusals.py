@@ -42,18 +42,24 @@ def refused(kind: type[Exception], builtin: type[Exception], call: Callable[[], 
 
 
 def refused_everywhere(
-    kind: type[Exception], builtin: type[Exception], source: Any, origin: str | None = None
+    kind: type[Exception],
+    builtin: type[Exception],
+    source: Any,
+    origin: str | None = None,
+    in_plans: bool = True,
 ) -> Exception:
     """The same for every target, for the plan, and for the source inside a tree.
 
-    `origin` is the framework of the source, if it accepts the source unchanged.
+    `origin` is the framework of the source, if it accepts the source unchanged. Without `in_plans`,
+    only a conversion finds out.
     """
     for target in TARGETS:
         if target == origin:
             assert ferry.to(source, origin) is source
             continue
         error = refused(kind, builtin, lambda target=target: ferry.to(source, target))
-    refused(kind, builtin, lambda: ferry.plan(source, "numpy"))
+    if in_plans:
+        refused(kind, builtin, lambda: ferry.plan(source, "numpy"))
     inside = refused(kind, builtin, lambda: ferry.to({"k": [0, source]}, "numpy"))
     assert str(inside).startswith("at ['k'][1]: "), str(inside)
     return error

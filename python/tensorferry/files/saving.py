@@ -14,6 +14,7 @@ from tensorferry._native import (
     Plan,
     classify,
     plan,
+    to,
 )
 from tensorferry.files.formats import Path, decode_path, default_name, format_of
 from tensorferry.files.trees import (
@@ -101,11 +102,11 @@ def save(
     leaves = list(tree_leaves(x)) if is_tree(x) else [Leaf(default_name(path, format), "", x)]
     keeps_tree = format_of(path, format) in _RECORDING_FORMATS
     tensors = {leaf.name: leaf for leaf in leaves if not (keeps_tree and is_value(leaf.value))}
-    plans = {leaf.name: _plan_leaf(leaf, name) for leaf in tensors.values()}
+    planned = {leaf.name: _plan_leaf(leaf, name) for leaf in tensors.values()}
     writing.write(
         name,
-        {name: (one.dtype, list(one.shape)) for name, one in plans.items()},
-        lambda name: writing.read_blocks(tensors[name].value, plans[name]),
+        {name: (one.dtype, list(one.shape)) for name, (_, one) in planned.items()},
+        lambda name: writing.read_blocks(*planned[name]),
         format=format,
         metadata=_check_metadata(metadata),
         tree=record(x) if keeps_tree else None,
@@ -131,8 +132,11 @@ def _check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return checked
 
 
-def _plan_leaf(leaf: Leaf, file: str) -> Plan:
-    """The plan of a leaf that has to be a tensor."""
+def _plan_leaf(leaf: Leaf, file: str) -> tuple[Any, Plan]:
+    """The value of a leaf that has to be a tensor, and its plan.
+
+    Where only a conversion tells type and shape, the value is the converted one.
+    """
     place = f"at {leaf.path}: " if leaf.path else ""
     if is_value(leaf.value):
         raise NotATensorError(
@@ -146,8 +150,12 @@ def _plan_leaf(leaf: Leaf, file: str) -> Plan:
             f"{place}the tensor is sparse, and files hold dense tensors"
             "\nhint: save its values and indices, or the result of ferry.sparse.to_dense"
         )
+    value = leaf.value
     try:
-        found = plan(leaf.value, "numpy")
+        found = plan(value, "numpy")
+        if found.kind == "tensor" and found.dtype == "unknown":
+            value = to(value, "numpy")
+            found = plan(value, "numpy")
     except FerryError as error:
         fact, hint = str(error).splitlines()[0], error.hint or ""
         if "dataclass" in hint:  # the advice of `to`, which accepts more containers than files
@@ -159,7 +167,7 @@ def _plan_leaf(leaf: Leaf, file: str) -> Plan:
             f"{place}{type(leaf.value).__name__} is a container whose elements have no names"
             "\nhint: pass dicts, lists and tuples of tensors"
         )
-    return found
+    return value, found
 
 
 def _describe_value(value: Any) -> str:

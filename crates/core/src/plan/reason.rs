@@ -88,6 +88,8 @@ pub enum Pending {
     Gather,
     /// The conversion by the object's own library, such as through `__array__`.
     Convert,
+    /// The same of values whose type or shape is known only then. The source has the narrowest type in their place.
+    ConvertUnknown,
     /// A copy to the host by its framework, the only one that reads the memory of the device.
     Download,
     /// Gathering the chunks of an Arrow column.

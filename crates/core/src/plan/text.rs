@@ -29,7 +29,7 @@ impl Reason {
             Reason::Pending(Pending::Conjugate | Pending::Negate) => "resolve",
             Reason::Pending(Pending::Unpack) => "unpack",
             Reason::Pending(Pending::Gather) => "gather",
-            Reason::Pending(Pending::Convert) => "convert",
+            Reason::Pending(Pending::Convert | Pending::ConvertUnknown) => "convert",
             Reason::Pending(Pending::Download) => "download",
             Reason::Pending(Pending::Chunks) => "gather",
             Reason::Pending(Pending::Bits | Pending::Validity) => "unpack",
@@ -90,7 +90,9 @@ impl Reason {
                 format!("the source stores {} packed, several elements per byte", source.dtype).into()
             }
             Reason::Pending(Pending::Gather) => "the source is spread over several devices".into(),
-            Reason::Pending(Pending::Convert) => "converted by its own library".into(),
+            Reason::Pending(Pending::Convert | Pending::ConvertUnknown) => {
+                "converted by its own library".into()
+            }
             Reason::Pending(Pending::Download) => {
                 format!("the source is on {}, and is downloaded by its own framework", source.device).into()
             }

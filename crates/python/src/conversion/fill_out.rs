@@ -3,13 +3,13 @@
 use crate::conversion::gpu_transfer;
 use crate::conversion::host_copy::{copy_into, copy_packed, overlaps};
 use crate::conversion::object_kinds::Recognised;
-use crate::conversion::reading::{materialise, read, require_in_place};
+use crate::conversion::reading::{materialise, read, read_for_plan, require_in_place};
 use crate::conversion::recognise::recognise;
 use crate::conversion::request::{ConversionRequest, check_stream};
 use crate::conversion::source::{Source, SourceMemory};
 use crate::conversion::streams::{Streams, check_named_stream, order};
 use crate::conversion::transfer::{self, PendingTransfer, Started};
-use crate::errors::{Failure, Result, fail};
+use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks::user_frameworks;
 use crate::interpreter::owner::Owner;
 use crate::reports::trace;
@@ -163,7 +163,7 @@ fn read_out(
     target: &TargetCapabilities,
     options: &ConvertOptions,
 ) -> Result<(Tensor<Owner>, Option<Streams>)> {
-    let mut given = read(recognise(out)?).map_err(|failure| match failure {
+    let mut given = read_for_plan(recognise(out)?).map_err(|failure| match failure {
         Failure::Ferry(error) | Failure::WithCause(error, _) => fail(
             ErrorKind::InvalidArgument,
             format!("out cannot be filled: {}", error.fact()),
@@ -172,6 +172,10 @@ fn read_out(
         other => other,
     })?;
     let invalid = |fact: String, hint: &str| Err(fail(ErrorKind::InvalidArgument, fact, hint));
+    if given.framework == "array" && out.hasattr("__setitem__")? {
+        let fact = format!("out is an object of type {}, which its own library writes", type_name(out));
+        return invalid(fact, "write out[...] = ferry.to(x, \"numpy\")");
+    }
     if given.framework != target.framework {
         let fact = format!("out is a {} tensor and the target is {}", given.framework, target.framework);
         return invalid(fact, "name the framework of out, or pass an out of the target framework");

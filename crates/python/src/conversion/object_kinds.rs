@@ -160,6 +160,9 @@ pub(crate) enum Refusal {
     Library(&'static LibraryTypes),
 }
 
+/// Why a masked array is refused.
+pub(crate) const MASKED_FACT: &str = "a masked array cannot be converted without losing its mask";
+
 /// The containers that a tree is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Container {
@@ -223,10 +226,7 @@ impl Refusal {
     pub(crate) fn error(self, object: &Bound<'_, PyAny>) -> Failure {
         let (fact, hint) = match self {
             Self::Library(types) => return types.error(object),
-            Self::Masked => (
-                "a masked array cannot be converted without losing its mask",
-                "pass x.filled(value), or x.data and x.mask separately",
-            ),
+            Self::Masked => (MASKED_FACT, "pass x.filled(value), or x.data and x.mask separately"),
             Self::JaxTracer => (
                 "a JAX tracer has no memory: the function is being traced by jit, grad or vmap",
                 "decorate the function that needs it with @ferry.via(framework, grad=True), or convert the tensor outside the \

@@ -25,14 +25,14 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
     }
     let object = recognised.object();
     match recognised.kind() {
-        Recognised::Registered(index) => read_registered(object, index, read),
-        Recognised::Protocol | Recognised::Unknown => reader::read(object),
+        Recognised::Registered(index) => read_registered(object, index, read, array_method::read),
+        Recognised::Protocol | Recognised::Unknown => reader::read(object, array_method::read),
         Recognised::OrtValue => onnx_runtime::read(object),
         Recognised::ArrowColumn => column::read(object),
         Recognised::Image => image::read(object),
         Recognised::KerasVariable => read(recognise(&object.getattr(interned!(object.py(), "value"))?)?),
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
-        Recognised::Refused(refusal) => read_without_unit(object, refusal),
+        Recognised::Refused(refusal) => read_plain_value(object, refusal),
         Recognised::Tensor(..)
         | Recognised::Leaf
         | Recognised::Container(_)
@@ -43,16 +43,21 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
 
 /// As [`read`], for a plan: nothing is done that only the conversion needs.
 pub(crate) fn read_for_plan<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<'py>> {
+    let object = recognised.object();
     match recognised.kind() {
-        Recognised::Image => image::describe(recognised.object()),
-        Recognised::Registered(index) => read_registered(recognised.object(), index, read_for_plan),
+        Recognised::Image => image::describe(object),
+        Recognised::Registered(index) => {
+            read_registered(object, index, read_for_plan, array_method::describe)
+        }
+        Recognised::Protocol | Recognised::Unknown => reader::read(object, array_method::describe),
         _ => read(recognised),
     }
 }
 
-/// Reads the value of a quantity whose unit is 1. All other objects of refused types are errors.
-fn read_without_unit<'py>(object: &Bound<'py, PyAny>, refusal: Refusal) -> Result<Source<'py>> {
+/// Reads the value of a quantity whose unit is 1, or of a masked array that masks nothing. All other objects of refused types are errors.
+fn read_plain_value<'py>(object: &Bound<'py, PyAny>, refusal: Refusal) -> Result<Source<'py>> {
     let value = match refusal {
+        Refusal::Masked => numpy::unmasked(object)?,
         Refusal::Library(types) => types.value_without_unit(object)?,
         _ => None,
     };
@@ -62,7 +67,7 @@ fn read_without_unit<'py>(object: &Bound<'py, PyAny>, refusal: Refusal) -> Resul
     }
     let mut source = read(recognise(&value)?)?;
     if let SourceMemory::InPlace(_) = source.memory {
-        // The next quantity may have a unit, or the value of another framework.
+        // The next one may have a unit, a mask, or the value of another framework.
         source.framework = "array";
     }
     Ok(source)
@@ -73,10 +78,11 @@ fn read_registered<'py>(
     object: &Bound<'py, PyAny>,
     index: usize,
     read: impl FnOnce(RecognisedObject<'_, 'py>) -> Result<Source<'py>>,
+    read_method: impl FnOnce(&Bound<'py, PyAny>) -> Result<Source<'py>>,
 ) -> Result<Source<'py>> {
     let given = user_frameworks::call_read(object, index)?;
     let source = if given.is(object) {
-        reader::read(object)?
+        reader::read(object, read_method)?
     } else {
         let recognised = recognise(&given)?;
         match recognised.kind() {

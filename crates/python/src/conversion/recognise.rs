@@ -64,19 +64,18 @@ fn by_bases(kind: &Bound<'_, PyType>) -> PyResult<Option<Recognised>> {
         if let Some(index) = frameworks::user_frameworks::index_of_type(py, &module, &name) {
             return Ok(Some(Recognised::Registered(index)));
         }
-        let library = match (module.as_str(), name.as_str()) {
+        let of_library = match (module.as_str(), name.as_str()) {
             ("PIL.Image", "Image") => Some(Recognised::Image),
+            ("keras.src.backend.common.variables", name) if name.ends_with("Variable") => {
+                Some(Recognised::KerasVariable)
+            }
             (module, "OrtValue") if module.starts_with("onnxruntime.") => Some(Recognised::OrtValue),
-            _ => None,
+            (module, name) => {
+                find_refused(module, name).map(|types| Recognised::Refused(Refusal::Library(types)))
+            }
         };
-        if library.is_some() {
-            return Ok(library);
-        }
-        if module == "keras.src.backend.common.variables" && name.ends_with("Variable") {
-            return Ok(Some(Recognised::KerasVariable));
-        }
-        if let Some(types) = find_refused(&module, &name) {
-            return Ok(Some(Recognised::Refused(Refusal::Library(types))));
+        if of_library.is_some() {
+            return Ok(of_library);
         }
         match classify_by_type(&module, &name, position == 0) {
             // The name alone is not enough: readers access the C structs of these types.

@@ -36,6 +36,12 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     fail(ErrorKind::NotATensor, format!("an object of type {name} is not a tensor"), hint)
 }
 
+/// The error for an object of HDF5 with a null dataspace.
+pub(crate) fn without_values(object: &Bound<'_, PyAny>) -> Failure {
+    let fact = format!("{} is empty: it has a type, and neither a shape nor values", type_name(object));
+    fail(ErrorKind::NotATensor, fact, "pass numpy.empty(0, x.dtype), or leave it out")
+}
+
 /// Whether the object is a dataset of Hugging Face whose columns `ferry.arrow` reads: not a dict of datasets, a column of one, or a
 /// dataset with a transform.
 pub(crate) fn is_dataset(object: &Bound<'_, PyAny>) -> bool {

@@ -13,7 +13,7 @@ pub(crate) struct LibraryTypes {
     /// The start of the module's name.
     module: &'static str,
     names: &'static [&'static str],
-    /// Why the array protocol of the types is not used; `None` for types without one and for those that it serves.
+    /// Why the types are refused, whatever protocols they have; `None` for types without one and for those that it serves.
     fact: Option<&'static str>,
     hint: &'static str,
 }
@@ -33,6 +33,7 @@ const fn advised(module: &'static str, names: &'static [&'static str], hint: &'s
 
 const ASTROPY_UNITS: &str = "astropy.units.quantity";
 const PINT: &str = "pint.facets.plain.quantity";
+const GROUP_FACT: &str = "a group of arrays is not opened, because that would read its files";
 const FEED: &str = "use ferry.feed(x, framework), which converts batch by batch";
 
 static LIBRARY_TYPES: &[LibraryTypes] = &[
@@ -59,6 +60,19 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
         &["KerasTensor"],
         "a symbolic Keras tensor has no values: it stands for a value in a model",
         "pass keras.Model(inputs, x)(values), which computes it",
+    ),
+    refused(
+        "xarray.core.dataset",
+        &["Dataset"],
+        GROUP_FACT,
+        "pass dict(x.data_vars), or one of its variables",
+    ),
+    refused("zarr.core.group", &["Group"], GROUP_FACT, "pass dict(x.arrays()), or one of its arrays"),
+    refused("h5py._hl.group", &["Group"], GROUP_FACT, "pass dict(x), or one of its datasets"),
+    advised(
+        "uncertainties.",
+        &["AffineScalarFunc"],
+        "pass numpy.asarray(x.nominal_value), and x.std_dev separately",
     ),
     advised("polars.lazyframe.frame", &["LazyFrame"], "pass x.collect()"),
     advised(
@@ -105,7 +119,7 @@ fn find(module: &str, name: &str) -> Option<&'static LibraryTypes> {
     LIBRARY_TYPES.iter().find(|types| module.starts_with(types.module) && types.names.contains(&name))
 }
 
-/// The types with a class of this module and name, if their array protocol is not used.
+/// The types with a class of this module and name, if they are refused.
 pub(crate) fn find_refused(module: &str, name: &str) -> Option<&'static LibraryTypes> {
     find(module, name).filter(|types| types.fact.is_some())
 }

@@ -8,7 +8,7 @@ use self::array_struct::has_weak_references;
 use super::{Framework, import};
 use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
 use crate::conversion::source::{Source, SourceMemory};
-use crate::errors::{Result, fail};
+use crate::errors::{Failure, Result, fail, type_name};
 use crate::interpreter::fork_lock;
 use crate::interpreter::objects;
 use crate::interpreter::once::{ForkSafeOnce, interned};
@@ -19,7 +19,7 @@ use numpy::npyffi::{
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyBytes, PyString, PyType};
 use std::sync::Mutex;
 use tensorferry_core::borrow_table::ElementRange;
 use tensorferry_core::dtype::DTypes;
@@ -178,6 +178,19 @@ pub(crate) fn read_array(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     }
 }
 
+/// The values of a masked array that masks none; `None` if it masks some or has fields, which are masked one by one, and for arrays of
+/// other types.
+pub(crate) fn unmasked<'py>(array: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+    let masked = array.py().import("numpy.ma")?;
+    if !array.is_instance(&masked.getattr("MaskedArray")?)? {
+        return Ok(None);
+    }
+    let values = array.getattr("data")?;
+    let has_fields = !values.getattr("dtype")?.getattr("names")?.is_none();
+    let has_masked = has_fields || masked.call_method1("is_masked", (array,))?.is_truthy()?;
+    Ok((!has_masked).then_some(values))
+}
+
 /// The owner and the writability of an array's memory.
 pub(crate) struct ArrayMemory<'py> {
     /// Whether the array's flag `WRITEABLE` is set.
@@ -266,7 +279,8 @@ unsafe fn read_fields(array: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     let (data, access, dtype, order, layout) = unsafe {
         let fields = &raw const (*array.as_ptr().cast::<PyArrayObject>()).fields;
         let descr = (*fields).descr.cast::<ffi::PyObject>();
-        let (dtype, order) = element_type(Bound::ref_from_ptr(py, &descr).cast_unchecked())?;
+        let (dtype, order) = element_type(Bound::ref_from_ptr(py, &descr).cast_unchecked())
+            .map_err(|failure| describe_objects(array, failure))?;
         let rank = (*fields).nd as usize;
         let lengths = |start: *mut isize| match rank {
             0 => &[][..],
@@ -420,21 +434,72 @@ fn extension_type(number: i32, descr: &Bound<'_, PyAny>) -> Result<DType> {
     Err(unsupported(number, descr))
 }
 
-fn unsupported(number: i32, descr: &Bound<'_, PyAny>) -> crate::errors::Failure {
+/// A hint for arrays of text.
+pub(crate) const NUMBER_THE_STRINGS: &str =
+    "pass numpy.unique(x, return_inverse=True)[1], which numbers the strings";
+
+/// The hint for an array of objects like this one.
+fn hint_for_objects(example: &Bound<'_, PyAny>) -> &'static str {
+    if example.is_instance_of::<PyString>() || example.is_instance_of::<PyBytes>() {
+        NUMBER_THE_STRINGS
+    } else if type_name(example).starts_with("uncertainties.") {
+        "pass uncertainties.unumpy.nominal_values(x), and uncertainties.unumpy.std_devs(x) separately"
+    } else if example.hasattr("__len__").unwrap_or(false) {
+        "pass numpy.concatenate(list(x)), or one row at a time"
+    } else {
+        "convert it to a numeric array first: x.astype(\"float64\")"
+    }
+}
+
+/// The error for an array of objects in memory of NumPy, by its first element; `failure` for other arrays, whose memory may hold
+/// something else.
+#[cold]
+fn describe_objects(array: &Bound<'_, PyAny>, failure: Failure) -> Failure {
+    let mut root = array.clone();
+    while let Some(ArrayMemory { base: Some(base), .. }) = memory_of(&root) {
+        root = base;
+    }
+    let is_of_objects = array.getattr("dtype").and_then(|dtype| dtype.getattr("kind")?.eq("O"));
+    if is_of_objects.unwrap_or(false)
+        && is_array(&root).unwrap_or(false)
+        && let Ok(first) = array.getattr("flat").and_then(|elements| elements.get_item(0))
+    {
+        let fact = format!("the NumPy array holds objects of type {}", type_name(&first));
+        return fail(ErrorKind::UnsupportedDType, fact, hint_for_objects(&first));
+    }
+    failure
+}
+
+/// The hint for a type of bytes or fields.
+fn hint_for_void(descr: &Bound<'_, PyAny>) -> &'static str {
+    if descr.getattr("itemsize").is_ok_and(|size| size.eq(0).unwrap_or(false)) {
+        "pass numpy.zeros(x.shape), because its elements have no bytes"
+    } else if descr.getattr("names").is_ok_and(|names| names.is_none()) {
+        "pass numpy.asarray(x).view(\"uint8\"), which shares the bytes"
+    } else {
+        "pass numpy.asarray(x)[\"name\"], one field at a time; numeric fields are shared"
+    }
+}
+
+fn unsupported(number: i32, descr: &Bound<'_, PyAny>) -> Failure {
     let hint = match number {
-        n if n == NPY_TYPES::NPY_VOID as i32 => {
-            "pass one field at a time, x[\"name\"]; numeric fields are shared"
-        }
+        n if n == NPY_TYPES::NPY_VOID as i32 => hint_for_void(descr),
         n if n == NPY_TYPES::NPY_OBJECT as i32 => {
-            "convert it to a numeric array first: x.astype(\"float64\")"
+            // h5py states the type of text, or of the elements of rows.
+            let stated = descr.getattr("metadata").and_then(|metadata| metadata.get_item("vlen"));
+            let example = stated.map(|stated| stated.call0().unwrap_or(stated));
+            hint_for_objects(example.as_ref().unwrap_or(descr.py().None().bind(descr.py())))
         }
         n if n == NPY_TYPES::NPY_DATETIME as i32 || n == NPY_TYPES::NPY_TIMEDELTA as i32 => {
-            "pass x.view(\"int64\"), which shares the ticks"
+            "pass numpy.asarray(x).view(\"int64\"), which shares the ticks"
         }
         n if n == NPY_TYPES::NPY_LONGDOUBLE as i32 => "pass x.astype(\"float64\"), which loses precision",
         n if n == NPY_TYPES::NPY_CLONGDOUBLE as i32 => "pass x.astype(\"complex128\"), which loses precision",
-        n if n == NPY_TYPES::NPY_STRING as i32 || n == NPY_TYPES::NPY_UNICODE as i32 => {
-            "encode the strings as numbers first"
+        n if n == NPY_TYPES::NPY_STRING as i32
+            || n == NPY_TYPES::NPY_UNICODE as i32
+            || n == NPY_TYPES::NPY_VSTRING as i32 =>
+        {
+            NUMBER_THE_STRINGS
         }
         _ => "convert it to a numeric dtype first",
     };

@@ -11,21 +11,23 @@
 //! - the shared array has another dtype or shape than an object that states a NumPy dtype.
 //!
 //! A conversion may be slow (a Dask graph, a file). If the object states its dtype and shape, the plan is made from these, and
-//! the conversion runs once, when the plan is executed.
+//! the conversion runs once, when the plan is executed. `ferry.plan` runs none: what the object does not state is known when its
+//! library reads it. `__array__(copy=False)` is no conversion, because NumPy's protocol forbids a copy, with two exceptions that are
+//! not called: Dask computes its graph, and xarray reads the variable of an opened file and keeps the values.
 //!
 //! The method is called directly. `numpy.asarray(x, copy=False)` warns if the method lacks the argument and calls it anyway,
 //! and it drops the mask of a masked array.
 
 use crate::api::options;
 use crate::api::shape::Lengths;
-use crate::conversion::object_kinds::Refusal;
+use crate::conversion::object_kinds::MASKED_FACT;
 use crate::conversion::source::{Source, SourceMemory};
-use crate::errors::{Failure, Result, fail, library_hint, type_name, wrap_exception};
+use crate::errors::{Failure, Result, fail, library_hint, type_name, without_values, wrap_exception};
 use crate::frameworks::numpy;
 use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
 use pyo3::prelude::*;
-use pyo3::types::IntoPyDict;
+use pyo3::types::{IntoPyDict, PyString};
 use tensorferry_core::plan::Pending;
 use tensorferry_core::{DType, Device, ErrorKind, Layout, Tensor};
 
@@ -35,6 +37,24 @@ const TABLE_PROTOCOLS: [&str; 4] =
 
 /// Reads an object that has `__array__`.
 pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+    read_or(object, |object| converted(checked(object, call(object, None)?)?))
+}
+
+/// As [`read`], for a plan.
+pub(crate) fn describe<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+    read_or(object, |object| {
+        let shape = stated_shape(object)?;
+        let shape = shape.as_deref().unwrap_or(&[0]);
+        // Every framework has this type, and no element is smaller.
+        pending_source(object.clone(), Pending::ConvertUnknown, DType::UInt8, shape)
+    })
+}
+
+/// Reads an object that shares its memory, or states its dtype and shape; all others with `convert`.
+fn read_or<'py>(
+    object: &Bound<'py, PyAny>,
+    convert: impl FnOnce(&Bound<'py, PyAny>) -> Result<Source<'py>>,
+) -> Result<Source<'py>> {
     // Dask warns about `copy=False` and computes the graph.
     if is_dask_collection(object)? {
         check_dask_meta(object)?;
@@ -49,6 +69,11 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             )
         });
     }
+    if is_unread(object)?
+        && let Some(source) = plan_conversion(object)?
+    {
+        return Ok(source);
+    }
     match call(object, Some(false)) {
         Ok(array) if !numpy::is_unshared(&array)? => {
             let tensor = numpy::read_array(&array)?;
@@ -60,12 +85,13 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
             Ok(source)
         }
         Ok(array) => converted(checked(object, array)?),
-        // `method_error` wraps every `Exception`, so this is a `KeyboardInterrupt` or the like.
-        Err(interrupt @ Failure::Python(_)) => Err(interrupt),
+        // `method_error` wraps every `Exception`, so this is a `KeyboardInterrupt` or the like, or the method has returned something else.
+        Err(failure @ (Failure::Python(_) | Failure::Ferry(_))) => Err(failure),
         // The object cannot share its memory, or does not accept the argument.
         Err(_) => match plan_conversion(object)? {
             Some(source) => Ok(source),
-            None => converted(checked(object, call(object, None)?)?),
+            None if is_empty(object)? => Err(without_values(object)),
+            None => convert(object),
         },
     }
 }
@@ -95,10 +121,16 @@ fn call<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> Result<Bound<'py
             "convert it to a NumPy array first",
         ));
     }
-    if array.hasattr(interned!(py, "mask"))? {
-        return Err(Refusal::Masked.error(&array));
+    if !array.hasattr(interned!(py, "mask"))? {
+        return Ok(array);
     }
-    Ok(array)
+    numpy::unmasked(&array)?.ok_or_else(|| {
+        fail(
+            ErrorKind::NotATensor,
+            MASKED_FACT,
+            "pass x[:].filled(value), or x[:].data and x[:].mask separately",
+        )
+    })
 }
 
 /// The error for a method or attribute of the object that raised an exception.
@@ -122,6 +154,24 @@ fn is_dask_collection(object: &Bound<'_, PyAny>) -> Result<bool> {
     let name = "__dask_graph__";
     let Some(graph) = attribute(object, name)? else { return Ok(false) };
     Ok(!graph.call0().map_err(|error| method_error(object, name, error))?.is_none())
+}
+
+/// Whether it is a dataset of h5py with a null dataspace.
+fn is_empty(object: &Bound<'_, PyAny>) -> Result<bool> {
+    let is_h5py = type_name(object).starts_with("h5py.");
+    Ok(is_h5py && attribute(object, "shape")?.is_some_and(|shape| shape.is_none()))
+}
+
+/// Whether it is an object of xarray whose values are in a file.
+fn is_unread(object: &Bound<'_, PyAny>) -> Result<bool> {
+    match attribute(object, "_in_memory")? {
+        Some(in_memory) if in_memory.extract().is_ok_and(|in_memory: bool| !in_memory) => {}
+        _ => return Ok(false),
+    }
+    let variable = attribute(object, "variable")?;
+    let data = attribute(variable.as_ref().unwrap_or(object), "_data")?;
+    // xarray also counts arrays of other libraries, such as JAX, as not in memory.
+    Ok(data.is_some_and(|data| type_name(&data).starts_with("xarray.")))
 }
 
 /// Rejects a Dask collection of arrays other than NumPy's: its `__array__` drops masks and downloads from GPUs.
@@ -149,8 +199,16 @@ fn numpy_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
     }
 }
 
-/// The element type that a conversion must return, if the object states one.
+/// The element type that a conversion must return, if the object states one. netCDF4 states that of the numbers in the file, which it
+/// may scale or read as unsigned.
 fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
+    if type_name(object).starts_with("netCDF4.")
+        && ["scale_factor", "add_offset", "_Unsigned"]
+            .iter()
+            .any(|name| object.hasattr(*name).unwrap_or(false))
+    {
+        return Ok(None);
+    }
     // A NumPy dtype has no nulls.
     if let Some(dtype) = numpy_type(object)? {
         return Ok(Some(dtype));
@@ -172,7 +230,10 @@ fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
         fail(
             ErrorKind::UnsupportedDType,
             format!("{} has the dtype {stated}, and a conversion may change its values", type_name(object)),
-            "convert it to a NumPy array first: numpy.asarray(x, dtype=...)",
+            match stated.is(object.py().get_type::<PyString>()) {
+                true => numpy::NUMBER_THE_STRINGS,
+                false => "convert it to a NumPy array first: numpy.asarray(x, dtype=...)",
+            },
         )
     })
 }
@@ -196,23 +257,23 @@ fn stated_shape(object: &Bound<'_, PyAny>) -> Result<Option<Lengths>> {
 /// A source with a pending conversion; `None` if the object does not state its dtype and shape.
 fn plan_conversion<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>> {
     let (Some(dtype), Some(shape)) = (stated_type(object)?, stated_shape(object)?) else { return Ok(None) };
-    pending_source(object.clone(), dtype, &shape).map(Some)
+    pending_source(object.clone(), Pending::Convert, dtype, &shape).map(Some)
 }
 
 /// A source for the array that a conversion returned.
 fn converted(array: Bound<'_, PyAny>) -> Result<Source<'_>> {
     let tensor = numpy::read_array(&array)?;
-    pending_source(array, tensor.dtype(), tensor.layout().shape())
+    pending_source(array, Pending::Convert, tensor.dtype(), tensor.layout().shape())
 }
 
 pub(super) fn pending_source<'py>(
     object: Bound<'py, PyAny>,
+    pending: Pending,
     dtype: DType,
     shape: &[i64],
 ) -> Result<Source<'py>> {
     let layout = Layout::dense(dtype.size(), shape)?;
-    let (pending, device) = (Pending::Convert, Device::CPU);
-    let memory = SourceMemory::Pending { pending, device, dtype, layout, reads: None };
+    let memory = SourceMemory::Pending { pending, device: Device::CPU, dtype, layout, reads: None };
     Ok(Source::pending(object, "array", memory))
 }
 

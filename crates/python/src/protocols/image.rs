@@ -11,6 +11,7 @@ use crate::interpreter::owner::Owner;
 use crate::protocols::array_interface;
 use crate::protocols::array_method::pending_source;
 use pyo3::prelude::*;
+use tensorferry_core::plan::Pending;
 use tensorferry_core::{ErrorKind, Tensor};
 
 /// Reads an image. It is decoded, because some formats state another mode and size before, such as the later frames of a GIF.
@@ -35,7 +36,7 @@ pub(crate) fn describe<'py>(image: &Bound<'py, PyAny>) -> Result<Source<'py>> {
         let fact = format!("the mode of {} has no supported element type", type_name(image));
         fail(ErrorKind::UnsupportedDType, fact, "convert it first: x.convert(\"RGB\")")
     })?;
-    pending_source(image.clone(), dtype, &shape)
+    pending_source(image.clone(), Pending::Convert, dtype, &shape)
 }
 
 /// The pixels of an image.

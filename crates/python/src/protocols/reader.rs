@@ -40,8 +40,11 @@ pub(crate) fn ranks_above_arrow(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(kind.hasattr("__array_interface__")? || kind.hasattr("__array_struct__")?)
 }
 
-/// Reads an object through the first protocol that it implements.
-pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+/// Reads an object through the first protocol that it implements; through `__array__` with `read_method`.
+pub(crate) fn read<'py>(
+    object: &Bound<'py, PyAny>,
+    read_method: impl FnOnce(&Bound<'py, PyAny>) -> Result<Source<'py>>,
+) -> Result<Source<'py>> {
     if let Some((exchange, exported)) = Exchange::export_by_own_table(object) {
         let exported = exported.map_err(|failure| match failure {
             Failure::Python(error) => dlpack_error(object, None, *error),
@@ -64,7 +67,7 @@ pub(crate) fn read<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     if objects::has_buffer(object) {
         return buffer::read(object);
     }
-    from_array(object)
+    from_array(object, read_method)
 }
 
 pub(super) fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
@@ -190,7 +193,10 @@ pub(crate) fn download(object: &Bound<'_, PyAny>) -> Result<Tensor<Owner>> {
     Ok(tensor)
 }
 
-fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
+fn from_array<'py>(
+    object: &Bound<'py, PyAny>,
+    read_method: impl FnOnce(&Bound<'py, PyAny>) -> Result<Source<'py>>,
+) -> Result<Source<'py>> {
     let py = object.py();
     let about = format!("the array interface of {} failed", type_name(object));
     let wrap_error = |failure: Failure| {
@@ -214,7 +220,7 @@ fn from_array<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     } else if attribute(interned!(py, "__array_struct__"))?.is_some() {
         numpy::read_array(&numpy::as_array(object).map_err(wrap_error)?)?
     } else if attribute(interned!(py, "__array__"))?.is_some() {
-        return array_method::read(object);
+        return read_method(object);
     } else {
         return Err(not_a_tensor(object));
     };

@@ -83,7 +83,7 @@ impl PlanReport {
                 "only the plan of a dense tensor has it"
             }
             (Tree(_) | Sparse(_), _) => "see the plans in parts",
-            (Tensor(_), "shape") => "read the shape of the source itself: it has no memory",
+            (Tensor(_), "shape") => "read the shape of the source itself, or convert it",
             (Tensor(_), _) => "only the plan of a sparse tensor has it",
             (Array(_), _) => "see the plan of the sparse tensor",
         };
@@ -186,7 +186,7 @@ impl PlanReport {
         self.action() != "copy"
     }
 
-    /// The number of bytes that are written.
+    /// The number of bytes that are written; 0 if the type or the shape is not known.
     #[getter]
     pub(super) fn bytes_moved(&self) -> usize {
         match &self.content {
@@ -258,7 +258,7 @@ impl PlanReport {
         }
     }
 
-    /// The element type of the source.
+    /// The element type of the source; `"unknown"` if only a conversion by its library tells.
     #[getter]
     fn source_dtype(&self) -> PyResult<&str> {
         match &self.content {
@@ -268,7 +268,7 @@ impl PlanReport {
         }
     }
 
-    /// The element type of the result.
+    /// The element type of the result; `"unknown"` if only a conversion by the source's library tells.
     #[getter]
     fn dtype(&self) -> PyResult<&str> {
         match &self.content {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use tensorferry_core::Access;
 use tensorferry_core::plan::{
-    Plan, Reason, Route, SourceDescription, SourceMutability, TargetCapabilities, format_shape,
+    Pending, Plan, Reason, Route, SourceDescription, SourceMutability, TargetCapabilities, format_shape,
 };
 
 /// What is done with a tensor: the kind of step, and the reason.
@@ -16,6 +16,8 @@ pub(crate) type Steps = Vec<(Cow<'static, str>, String)>;
 
 /// The device and dtype of a tensor without memory.
 const UNKNOWN: &str = "unknown";
+/// What is said of a type, shape or size that only a conversion by the source's library tells.
+const UNREAD: &str = "known when its library reads it";
 
 /// The memory of a source that is copied, and the size of its copy.
 #[derive(Clone, Copy)]
@@ -51,7 +53,7 @@ pub(crate) struct TensorReport {
     pub(super) source_dtype: &'static str,
     /// The element type of the result.
     pub(super) dtype: &'static str,
-    /// None if the source has no memory.
+    /// None if the source has no memory, or its library has not told the shape yet.
     pub(super) shape: Option<Vec<i64>>,
     /// Bytes that are written.
     pub(super) bytes_moved: usize,
@@ -76,8 +78,9 @@ pub(crate) struct TensorReport {
 impl TensorReport {
     pub(crate) fn new(source: &SourceDescription<'_>, target: &TargetCapabilities, plan: &Plan) -> Self {
         let reasons = plan.reasons();
-        let steps =
-            reasons.iter().map(|reason| (reason.kind().into(), reason.sentence(source, target).into_owned()));
+        let is_unknown = source.pending == Some(Pending::ConvertUnknown);
+        let known = reasons.iter().filter(|reason| !is_unknown || !matches!(reason, Reason::Cast { .. }));
+        let steps = known.map(|reason| (reason.kind().into(), reason.sentence(source, target).into_owned()));
         // Advice that avoids only some of the reasons would not avoid the copy.
         let hints: Option<Vec<_>> = reasons.iter().map(|reason| reason.hint()).collect();
         let advice = hints.and_then(|hints| {
@@ -85,7 +88,9 @@ impl TensorReport {
             advice.map(|advice| advice.join(", and "))
         });
         let bytes = source.layout.count().saturating_mul(plan.dtype.size());
-        let bytes_moved = if plan.shares() { 0 } else { bytes };
+        let has_dtype = !is_unknown || plan.dtype != source.dtype;
+        let has_shape = !is_unknown || !source.layout.is_empty();
+        let bytes_moved = if plan.shares() || !(has_dtype && has_shape) { 0 } else { bytes };
         Self {
             source: source.framework.to_owned(),
             target: target.framework.to_owned(),
@@ -97,14 +102,14 @@ impl TensorReport {
                 Route::Itself | Route::Share => "share",
                 Route::Copy(_) => "copy",
             },
-            source_dtype: source.dtype.name(),
-            dtype: plan.dtype.name(),
-            shape: Some(source.layout.shape().to_vec()),
+            source_dtype: if is_unknown { UNKNOWN } else { source.dtype.name() },
+            dtype: if has_dtype { plan.dtype.name() } else { UNKNOWN },
+            shape: has_shape.then(|| source.layout.shape().to_vec()),
             bytes_moved,
             // The caller's destination is not new memory.
             extra_bytes: if reasons.contains(&Reason::Into) { 0 } else { bytes_moved },
             has_destination: reasons.contains(&Reason::Into),
-            work: ByteWork::of(source, plan, bytes),
+            work: if is_unknown { ByteWork::NoCopy } else { ByteWork::of(source, plan, bytes) },
             writable: plan.access == Access::ReadWrite,
             steps: steps.collect(),
             transfer_path: transfer_path(source, plan),
@@ -153,8 +158,14 @@ impl TensorReport {
         match self.action {
             "itself" => "nothing to do, the source itself is returned".to_owned(),
             "share" => "shared, no byte moves".to_owned(),
+            _ if !self.has_size() => format!("copied, size {UNREAD}"),
             _ => format!("copied, {}", format_bytes(bytes_moved)),
         }
+    }
+
+    /// Whether the size of the result is known before the conversion.
+    pub(super) fn has_size(&self) -> bool {
+        self.dtype != UNKNOWN && self.shape.is_some()
     }
 
     /// The source's framework, and its device where one of the two is not the host.
@@ -180,7 +191,8 @@ impl TensorReport {
     pub(super) fn type_and_shape(&self) -> String {
         match &self.shape {
             Some(shape) => self.type_and(&format!("shape {}", format_shape(shape))),
-            None => "type and shape are not known".to_owned(),
+            None if self.shares() => "type and shape are not known".to_owned(),
+            None => format!("type and shape {UNREAD}"),
         }
     }
 
@@ -188,7 +200,11 @@ impl TensorReport {
     pub(super) fn type_and(&self, shapes: &str) -> String {
         let dtype_change =
             if self.dtype == self.source_dtype { String::new() } else { format!(", becomes {}", self.dtype) };
-        format!("{} of {shapes}{dtype_change}", self.source_dtype)
+        let dtype = match self.source_dtype {
+            UNKNOWN => format!("type {UNREAD},"),
+            dtype => dtype.to_owned(),
+        };
+        format!("{dtype} of {shapes}{dtype_change}")
     }
 
     /// The details of the report besides the steps, each with its name.
@@ -209,6 +225,7 @@ impl TensorReport {
         if !self.shares() {
             let memory = match self.has_destination {
                 true => "only the destination".to_owned(),
+                false if !self.has_size() => format!("the size of the result is {UNREAD}"),
                 false => format!(
                     "{} for the result, which shares nothing with the source",
                     format_bytes(extra_bytes)

@@ -74,22 +74,30 @@ impl TreeReport {
     }
 
     pub(super) fn headline(&self) -> String {
-        let moved: usize = self.parts.iter().map(PlanReport::bytes_moved).sum();
-        format!("of {}, {} moved", count_noun(self.parts.len(), "tensor"), format_bytes(moved))
+        let moved = self.format_sum(PlanReport::bytes_moved);
+        format!("of {}, {moved} moved", count_noun(self.parts.len(), "tensor"))
+    }
+
+    /// The bytes of all parts together; of some, the size may not be known.
+    fn format_sum(&self, bytes: fn(&PlanReport) -> usize) -> String {
+        let has_size = |part: &PlanReport| match &part.content {
+            PlanContent::Tensor(tensor) => part.shares() || tensor.has_size(),
+            _ => true,
+        };
+        let known = if self.parts.iter().all(has_size) { "" } else { "at least " };
+        format!("{known}{}", format_bytes(self.parts.iter().map(bytes).sum()))
     }
 
     pub(super) fn summary(&self) -> String {
         let copied = self.parts.iter().filter(|part| !part.shares()).count();
-        let moved: usize = self.parts.iter().map(PlanReport::bytes_moved).sum();
         let mut text = format!(
             "{}: {} shared, {copied} copied ({})",
             count_noun(self.parts.len(), "tensor"),
             self.parts.len() - copied,
-            format_bytes(moved)
+            self.format_sum(PlanReport::bytes_moved)
         );
         if copied > 0 {
-            let extra: usize = self.parts.iter().map(PlanReport::extra_bytes).sum();
-            let _ = write!(text, ", {} of new memory", format_bytes(extra));
+            let _ = write!(text, ", {} of new memory", self.format_sum(PlanReport::extra_bytes));
             if let Some(seconds) = self.expected_seconds() {
                 let _ = write!(text, ", about {}", format_duration(seconds));
             }
