@@ -239,11 +239,12 @@ def test_a_dataset_without_a_format_is_fed_through_arrow(make: Any) -> None:
     fact, hint = fact_and_hint(caught.value)
     assert fact == "batch 0: the dict holds no tensor: its first leaf is an object of type int"
     assert 'feed ferry.arrow.batches(dataset, rows, "numpy")' in hint
-    # Its splits and its columns are no datasets.
-    for other in (datasets.DatasetDict({"train": dataset}), dataset["y"]):
-        with pytest.raises(ferry.NotATensorError) as caught:
-            list(ferry.feed(other, "torch"))
-        assert "ferry.arrow" not in caught.value.hint
+    # Its splits are a dict, and its columns no datasets.
+    with pytest.raises(ferry.InvalidArgumentError, match="the loader among its values"):
+        ferry.feed(datasets.DatasetDict({"train": dataset}), "torch")
+    with pytest.raises(ferry.NotATensorError) as caught:
+        list(ferry.feed(dataset["y"], "torch"))
+    assert "ferry.arrow" not in caught.value.hint
     rows = 2
     found = list(ferry.feed(ferry.arrow.batches(dataset, rows, "numpy"), "torch"))
     assert [batch["x"].tolist() for batch in found] == [[0.5, 1.5], [2.5]]

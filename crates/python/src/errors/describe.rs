@@ -25,6 +25,9 @@ pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
 /// The error for an object that is not a tensor.
 pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     let name = type_name(object);
+    if name == "h5py._hl.base.Empty" {
+        return without_values(object);
+    }
     let hint = library_hint(object).unwrap_or_else(|| {
         let hint = match name.as_str() {
             "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",

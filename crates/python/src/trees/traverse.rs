@@ -218,7 +218,7 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     /// Keeps an object that is neither a tensor nor a container.
     fn keep_object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        if self.reports_passed && stores_tensor(object)? {
+        if self.reports_passed && library_hint(object).is_none() && stores_tensor(object)? {
             if self.rebuild {
                 warn_once(object)?;
             }
