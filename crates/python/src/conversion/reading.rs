@@ -32,7 +32,7 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
         Recognised::Image => image::read(object),
         Recognised::KerasVariable => read(recognise(&object.getattr(interned!(object.py(), "value"))?)?),
         Recognised::Bytes | Recognised::Buffer => buffer::read(object),
-        Recognised::Refused(refusal) => read_plain_value(object, refusal),
+        Recognised::Refused(refusal) => read_bare_value(object, refusal),
         Recognised::Tensor(..)
         | Recognised::Leaf
         | Recognised::Container(_)
@@ -55,7 +55,7 @@ pub(crate) fn read_for_plan<'py>(recognised: RecognisedObject<'_, 'py>) -> Resul
 }
 
 /// Reads the value of a quantity whose unit is 1, or of a masked array that masks nothing. All other objects of refused types are errors.
-fn read_plain_value<'py>(object: &Bound<'py, PyAny>, refusal: Refusal) -> Result<Source<'py>> {
+fn read_bare_value<'py>(object: &Bound<'py, PyAny>, refusal: Refusal) -> Result<Source<'py>> {
     let value = match refusal {
         Refusal::Masked => numpy::unmasked(object)?,
         Refusal::Library(types) => types.value_without_unit(object)?,
