@@ -171,23 +171,10 @@ fn invalid(object: &Bound<'_, PyAny>, name: &str, what: &str) -> Failure {
 /// The element type and byte order of a typestr.
 pub(super) fn element_type(typestr: &str) -> Option<(DType, ByteOrder)> {
     let [order, kind, digits @ ..] = typestr.as_bytes() else { return None };
-    let little = cfg!(target_endian = "little");
     let order = match order {
         b'|' | b'=' => ByteOrder::Native,
-        b'<' => {
-            if little {
-                ByteOrder::Native
-            } else {
-                ByteOrder::Swapped
-            }
-        }
-        b'>' => {
-            if little {
-                ByteOrder::Swapped
-            } else {
-                ByteOrder::Native
-            }
-        }
+        b'<' | b'>' if (*order == b'<') == cfg!(target_endian = "little") => ByteOrder::Native,
+        b'<' | b'>' => ByteOrder::Swapped,
         _ => return None,
     };
     let size = std::str::from_utf8(digits).ok()?.parse().ok()?;
