@@ -123,7 +123,8 @@ def test_other_tensors_without_plain_memory_stay_with_their_framework() -> None:
     key = jax.random.key(0)
     assert ferry.to(key, "jax") is key
     refused(ferry.NotATensorError, TypeError, lambda: ferry.to(key, "torch"))
-    refused(ferry.NotATensorError, TypeError, lambda: ferry.to(np.ma.array([1, 2]), "numpy"))
+    masked = np.ma.array([1, 2], mask=[True, False])
+    refused(ferry.NotATensorError, TypeError, lambda: ferry.to(masked, "numpy"))
 
 
 # Decorators.

@@ -49,7 +49,6 @@ NO_TENSORS = [
     datetime.date(2026, 1, 1),
     pathlib.Path("x"),
     ValueError("x"),
-    types.SimpleNamespace(shape=(3,), dtype="float32"),
     torch.float32,
     np.dtype("float32"),
     torch.device("cpu"),

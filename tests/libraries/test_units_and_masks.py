@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import astropy.coordinates
+import astropy.nddata
+import astropy.table
 import astropy.units
 import jax
 import jax.numpy as jnp
@@ -29,6 +31,7 @@ MASKED = Masked(np.array(VALUES), [True, False, False])
 
 # Objects, and the unit that the error names.
 UNITS: dict[str, tuple[Any, str]] = {
+    "a column": (astropy.table.Column(VALUES, unit="m"), "m"),
     "astropy": (VALUES * METRES, "m"),
     "a number of astropy": (3.0 * METRES, "m"),
     "a ratio of astropy": (VALUES * astropy.units.Unit("km / m"), "km / m"),
@@ -153,3 +156,22 @@ def test_a_pickle_keeps_the_unit(name: str) -> None:
     x, unit = UNITS[name]
     back = ferry.pickling.loads(*ferry.pickling.dumps({"a": x}))["a"]
     assert str(getattr(back, "unit", None) or back.units) == unit
+
+
+def test_columns_and_data_of_astropy_are_refused_for_a_unit_or_a_mask() -> None:
+    values = np.array(VALUES)
+    for x in (
+        astropy.nddata.CCDData(values, unit="adu"),
+        astropy.nddata.NDData(values, mask=values > 1),
+        astropy.table.MaskedColumn(values, mask=values > 1),
+    ):
+        for call in (ferry.to, ferry.plan):
+            with pytest.raises(ferry.NotATensorError) as caught:
+                call(x, "numpy")
+            assert caught.value.hint
+    for x in (
+        astropy.table.Column(values),
+        astropy.table.MaskedColumn(values),
+        astropy.nddata.NDDataRef(values),
+    ):
+        assert ferry.to({"x": x}, "torch")["x"].tolist() == VALUES

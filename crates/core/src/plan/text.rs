@@ -142,7 +142,7 @@ impl Note {
             Note::Snapshot => "a snapshot of the variable's value at the call".into(),
             Note::ThroughArray => "the memory is what the source's __array__(copy=False) returned".into(),
             Note::KeepsClass => {
-                format!("{} copies it by its own function, which keeps the class and its metadata", target.title)
+                format!("{} copies and casts it by its own function, which keeps the class and its metadata", target.title)
                     .into()
             }
             Note::Aliases => "source and result are the same memory: a write to one is seen in the other".into(),

@@ -35,7 +35,8 @@ impl Source<'_> {
 #[inline]
 pub(crate) fn of(source: &Source<'_>) -> Alignment {
     let SourceMemory::InPlace(tensor) = &source.memory else { return Alignment::Guaranteed };
-    if !source.mutability.may_change() || tensor.device().is_cuda() {
+    // Temporary memory does not change, but the array of a NumPy scalar has another address at each call.
+    if !source.mutability.allows_writing() || tensor.device().is_cuda() {
         return Alignment::Guaranteed;
     }
     let guaranteed = memory_guarantee(source.object.py(), tensor);

@@ -32,6 +32,8 @@ const fn advised(module: &'static str, names: &'static [&'static str], hint: &'s
 }
 
 const ASTROPY_UNITS: &str = "astropy.units.quantity";
+const ASTROPY_COLUMNS: &str = "astropy.table.column";
+const ASTROPY_DATA: &str = "astropy.nddata.nddata";
 const PINT: &str = "pint.facets.plain.quantity";
 const GROUP_FACT: &str = "a group of arrays is not opened, because that would read its files";
 const FEED: &str = "use ferry.feed(x, framework), which converts batch by batch";
@@ -72,7 +74,25 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
     advised(
         "uncertainties.",
         &["AffineScalarFunc"],
-        "pass numpy.asarray(x.nominal_value), and x.std_dev separately",
+        "pass numpy.asarray(x.nominal_value), and numpy.asarray(x.std_dev) separately",
+    ),
+    refused(
+        ASTROPY_COLUMNS,
+        &["BaseColumn"],
+        "a column of astropy of the unit {unit} cannot be converted without losing its unit",
+        "pass x.value, or x.quantity.to_value(\"{unit}\") to state the unit",
+    ),
+    refused(
+        ASTROPY_DATA,
+        &["NDData"],
+        "an NDData of astropy, of the unit {unit}, has a unit or a mask that would be lost",
+        "pass x.data, and x.mask separately",
+    ),
+    refused(
+        "pyarrow.lib",
+        &["Scalar"],
+        "a scalar of pyarrow is not a tensor",
+        "pass numpy.asarray(x.as_py())",
     ),
     advised("polars.lazyframe.frame", &["LazyFrame"], "pass x.collect()"),
     advised(
@@ -111,7 +131,6 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
     advised("builtins", &["generator"], FEED),
     advised("multiprocessing.sharedctypes", &["SynchronizedBase"], "pass x.get_obj(), and hold x.get_lock()"),
     advised("onnx.", &["TensorProto"], "pass onnx.numpy_helper.to_array(x)"),
-    advised("pyarrow.lib", &["Scalar"], "pass numpy.asarray(x.as_py())"),
 ];
 
 /// The types with a class of this module and name.
@@ -158,6 +177,11 @@ impl LibraryTypes {
                 Some(is_unity) => (is_unity.call0()?.is_truthy()?, "value"),
                 None => return Ok(None),
             },
+            ASTROPY_COLUMNS => (object.getattr("unit")?.is_none(), "value"),
+            ASTROPY_DATA => {
+                let is_none = |name: &str| object.getattr(name).map(|value| value.is_none());
+                (is_none("unit")? && is_none("mask")?, "data")
+            }
             PINT => (object.call_method0("unit_items")?.is_empty()?, "magnitude"),
             _ => return Ok(None),
         };

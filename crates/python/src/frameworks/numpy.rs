@@ -7,7 +7,7 @@ mod array_struct;
 use self::array_struct::has_weak_references;
 use super::{Framework, import};
 use crate::conversion::object_kinds::{Builtin, Form, RecognisedTensor};
-use crate::conversion::source::{Source, SourceMemory};
+use crate::conversion::source::Source;
 use crate::errors::{Failure, Result, fail, type_name};
 use crate::interpreter::fork_lock;
 use crate::interpreter::objects;
@@ -23,7 +23,9 @@ use pyo3::types::{PyBytes, PyString, PyType};
 use std::sync::Mutex;
 use tensorferry_core::borrow_table::ElementRange;
 use tensorferry_core::dtype::DTypes;
-use tensorferry_core::plan::{Pending, Strides, SupportedDevices, TargetCapabilities, TargetMutability};
+use tensorferry_core::plan::{
+    Pending, SourceMutability, Strides, SupportedDevices, TargetCapabilities, TargetMutability,
+};
 use tensorferry_core::{Access, ByteOrder, DType, Device, ErrorKind, Layout, Tensor};
 
 pub(crate) struct NumPy;
@@ -59,18 +61,9 @@ impl Framework for NumPy {
         let (object, form) = (tensor.object(), tensor.form());
         let tensor = read_array(object)?;
         Ok(match form {
-            // A scalar becomes a new array each time, at an address that depends on luck, so it counts as a copy.
-            Form::Scalar => Source::pending(
-                object.clone(),
-                "numpy scalar",
-                SourceMemory::Pending {
-                    pending: Pending::Convert,
-                    device: Device::CPU,
-                    dtype: tensor.dtype(),
-                    layout: tensor.layout().clone(),
-                    reads: None,
-                },
-            ),
+            // `asarray` creates a new array for a scalar; nothing else refers to it.
+            Form::Scalar => Source::in_place(object.clone(), "numpy scalar", tensor)
+                .with_mutability(SourceMutability::Temporary),
             _ => Source::in_place(object.clone(), "numpy", tensor),
         })
     }

@@ -10,7 +10,9 @@ use crate::arrow;
 use crate::arrow::read::Purpose;
 use crate::conversion::object_kinds::{Container, Form, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
-use crate::errors::{Failure, Result, fail, has_state_dict, library_hint, type_name, wrap_exception};
+use crate::errors::{
+    Failure, Result, fail, has_state_dict, is_dataset, library_hint, type_name, wrap_exception,
+};
 use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
 use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
@@ -218,7 +220,7 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     /// Keeps an object that is neither a tensor nor a container.
     fn keep_object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        if self.reports_passed && library_hint(object).is_none() && stores_tensor(object)? {
+        if self.reports_passed && !is_dataset(object) && stores_tensor(object)? {
             if self.rebuild {
                 warn_once(object)?;
             }
