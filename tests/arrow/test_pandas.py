@@ -237,6 +237,19 @@ def test_labels_of_several_levels() -> None:
     assert arrow.to(frame, "numpy", columns=[("a", "y")])["a", "y"].tolist() == [2]
 
 
+@pytest.mark.parametrize("target", ["numpy", "torch"])
+def test_decoded_categories_are_a_copy(target: str) -> None:
+    column = pd.Series([10, 20, 10], dtype="category")
+    for x in (column, [column], pd.DataFrame({"a": column})):
+        plan = ferry.plan(x, target)
+        with ferry.trace() as trips:
+            ferry.to(x, target)
+        assert [(trip.plan.action, trip.bytes_moved) for trip in trips] == [("copy", 24)]
+        assert (plan.action, plan.bytes_moved) == ("copy", 24)
+        with pytest.raises(ferry.CopyRequiredError):
+            ferry.to(x, target, copy=False)
+
+
 def test_categories_that_are_all_null() -> None:
     series = pd.Series(pd.Categorical([None, None], categories=pd.Index([], dtype="int64")))
     assert arrow.to(series, "numpy", nulls=-1).tolist() == [-1, -1]

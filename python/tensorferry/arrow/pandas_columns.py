@@ -105,6 +105,10 @@ def _read_series(series: Any, options: _ArrowOptions, label: Hashable) -> Any:
 
     name = None if label is None else str(label)
     column = _column(series, options, label)
+    if isinstance(column, _Decoded):
+        if not options.has_mask:
+            return column
+        column = column.__array__()
     is_arrow = hasattr(series.dtype, "pyarrow_dtype")
     is_time = not is_arrow and getattr(series.dtype, "kind", "O") in "mM"
     if isinstance(column, np.ndarray):
@@ -194,8 +198,22 @@ def _categories(series: Any, options: _ArrowOptions, name: str | None) -> tuple[
         raise _unsupported(name, f"categories of type {categories.dtype} have no tensor", hint)
     if categories.size == 0:  # all of them are null
         return np.zeros(codes.shape, categories.dtype), valid
-    # The code of a null is -1.
-    return categories.take(codes, mode="clip"), valid
+    decoded = _Decoded(categories, codes)
+    return (decoded, None) if valid is None else (decoded.__array__(), valid)
+
+
+class _Decoded:
+    """The values of categories, which are decoded at each conversion: memory of no column."""
+
+    def __init__(self, categories: Any, codes: Any) -> None:
+        self.dtype, self.shape = categories.dtype, codes.shape
+        self._categories, self._codes = categories, codes
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("categories are decoded into new memory")
+        # The code of a null is -1.
+        return self._categories.take(self._codes, mode="clip")
 
 
 def _stack(frame: Any, labels: list[Hashable], options: _ArrowOptions) -> Any:
@@ -205,6 +223,8 @@ def _stack(frame: Any, labels: list[Hashable], options: _ArrowOptions) -> Any:
     columns = []
     for label in labels:
         column = _column(frame[label], options, label)
+        if isinstance(column, _Decoded):
+            column = column.__array__()
         is_array = isinstance(column, np.ndarray)
         columns.append((str(label), _arrow_export_column(column) if is_array else column))
     return _arrow_stack(columns, options)
