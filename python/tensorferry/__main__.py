@@ -14,4 +14,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # After an interrupt in code from a string, which many libraries run while they are imported,
+    # `python -m` ends by SIGINT, whatever the exit code, unless code from a string has run since.
+    exec("")
+    sys.exit(code)

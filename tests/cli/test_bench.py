@@ -472,6 +472,14 @@ def test_an_interrupt_leaves_no_file_and_gives_130(record, tmp_path):
     assert "Traceback" not in run.read_until("never shown")
 
 
+def test_an_interrupt_in_code_from_a_string_gives_130(tmp_path):
+    interrupted = fake_frameworks.install(tmp_path, mlx=["interrupt_text"])
+    here = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    asked = ("--from", "numpy", "--to", "mlx", "--sizes", "4K")
+    done = tensorferry("bench", *asked, PYTHONPATH=here, **interrupted)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_the_help_says_what_is_written_and_where():
     done = tensorferry("bench", "--help")
     assert done.returncode == 0

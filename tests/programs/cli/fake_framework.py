@@ -43,6 +43,11 @@ def fail(kind: str, text: str) -> None:
     raise {"ImportError": ImportError, "RuntimeError": RuntimeError}[kind](text)
 
 
+def interrupt_text() -> None:
+    """Is interrupted in code from a string, such as that of a named tuple."""
+    exec("raise KeyboardInterrupt")
+
+
 def leave() -> None:
     """Ends the process in order, with exit code 3."""
     sys.exit(3)
@@ -88,7 +93,7 @@ def abort_with(module: str) -> None:
 FUNCTIONS: dict[str, Callable[..., None]] = {
     function.__name__: function
     for function in (
-        *(work, abort, fail, leave, hang, hang_with_a_child),
+        *(work, abort, fail, interrupt_text, leave, hang, hang_with_a_child),
         *(abort_after, abort_before, abort_with),
     )
 }
