@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 import torch
+import xarray as xr
 from flax import nnx
 from support.entry_points import ENTRY_POINTS
 from support.followed_hints import follow
@@ -32,11 +34,19 @@ DATASET = datasets.Dataset(pa.table({"y": VALUES, "z": [1, 2, 3]}))
 STREAM = DATASET.to_iterable_dataset()
 LOADER = torch.utils.data.DataLoader(torch.tensor(VALUES), batch_size=3)
 KEY = nnx.Rngs(0).default.key
+GROUP = xr.Dataset({"y": ("t", VALUES)}, {"t": VALUES})
 
 
 def masked() -> Any:
     with pytest.warns(UserWarning, match="prototype"):
         return masked_tensor(torch.tensor(VALUES), torch.tensor([True, False, True]))
+
+
+def npz() -> Any:
+    file = io.BytesIO()
+    np.savez(file, y=np.array(VALUES))
+    file.seek(0)
+    return np.load(file)
 
 
 class Case(NamedTuple):
@@ -54,6 +64,12 @@ REFUSED = {
         lambda: INPUT * 1, [VALUES], {"keras": keras, "inputs": INPUT, "values": np.array([VALUES])}
     ),
     "key of flax": Case(lambda: KEY, jax.random.key_data(KEY.get_value()).tolist(), {"jax": jax}),
+}
+# `save` and `export` open any mapping.
+MAPPINGS = {
+    "variables of a dataset": Case(lambda: GROUP.data_vars, {"y": VALUES}),
+    "coordinates of a dataset": Case(lambda: GROUP.coords, {"t": VALUES}),
+    "npz file": Case(npz, {"y": VALUES}),
 }
 # They have no array protocol.
 OTHERS = {
@@ -103,6 +119,14 @@ def check(case: Case, call: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_type(name: str, entry_point: str, tmp_path: Path) -> None:
     check(REFUSED[name], lambda x: ENTRY_POINTS[entry_point](x, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "entry_point", [name for name in ENTRY_POINTS if not name.startswith(("save", "export"))]
+)
+@pytest.mark.parametrize("name", MAPPINGS)
+def test_a_mapping_that_reads_files(name: str, entry_point: str, tmp_path: Path) -> None:
+    check(MAPPINGS[name], lambda x: ENTRY_POINTS[entry_point](x, tmp_path))
 
 
 def test_a_framework_keeps_what_it_can_use() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import attrs
+import cv2
 import equinox
 import jax
 import jax.numpy as jnp
+import numba
 import numpy as np
 import pytest
 import torch
 import transformers
+from support.followed_hints import follow
+from support.refusals import refused
 
 import tensorferry as ferry
 
@@ -91,3 +95,16 @@ def test_a_cache_of_transformers_passes_with_a_warning():
     assert result["cache"] is cache
     (note,) = ferry.plan({"cache": cache, "x": leaf()}, "torch").notes
     assert "['cache'] (transformers.cache_utils.DynamicCache)" in note
+
+
+NUMBERS = numba.typed.Dict()
+NUMBERS["a"] = leaf()
+
+
+@pytest.mark.parametrize("call", [ferry.to, ferry.plan])
+@pytest.mark.parametrize("x", [cv2.UMat(leaf()), numba.typed.List([leaf()]), NUMBERS], ids=type)
+def test_containers_of_opencv_and_numba_are_refused(x, call):
+    for tree in (x, {"x": x}):
+        error = refused(ferry.NotATensorError, TypeError, lambda tree=tree: call(tree, "torch"))
+        (found,) = torch.utils._pytree.tree_leaves(ferry.to(follow(error, x=x), "torch"))
+        assert is_leaf(found.ravel())

@@ -36,6 +36,8 @@ const ASTROPY_COLUMNS: &str = "astropy.table.column";
 const ASTROPY_DATA: &str = "astropy.nddata.nddata";
 const PINT: &str = "pint.facets.plain.quantity";
 const GROUP_FACT: &str = "a group of arrays is not opened, because that would read its files";
+const NUMBA_FACT: &str =
+    "a typed container of Numba is not opened, because that would copy its items one by one";
 const FEED: &str = "use ferry.feed(x, framework), which converts batch by batch";
 
 static LIBRARY_TYPES: &[LibraryTypes] = &[
@@ -131,6 +133,16 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
     advised("builtins", &["generator"], FEED),
     advised("multiprocessing.sharedctypes", &["SynchronizedBase"], "pass x.get_obj(), and hold x.get_lock()"),
     advised("onnx.", &["TensorProto"], "pass onnx.numpy_helper.to_array(x)"),
+    refused(
+        "xarray.core.",
+        &["DataVariables", "Coordinates"],
+        GROUP_FACT,
+        "pass dict(x), or one of its arrays",
+    ),
+    refused("numpy.lib.", &["NpzFile"], GROUP_FACT, "pass dict(x), or one of its arrays"),
+    refused("cv2", &["UMat"], "a UMat of OpenCV has no protocol that reads its memory", "pass x.get()"),
+    refused("numba.typed.typedlist", &["List"], NUMBA_FACT, "pass list(x)"),
+    refused("numba.typed.typeddict", &["Dict"], NUMBA_FACT, "pass dict(x)"),
 ];
 
 /// The types with a class of this module and name.
