@@ -32,6 +32,9 @@ def test_mappings_of_the_standard_library():
         assert type(result.copy()) is type(proxy.copy())
         assert type(proxy["a"]) is np.ndarray
     assert [part.name for part in ferry.plan(proxy, "torch").parts] == ["['a']", "['b'][0]"]
+    for _ in range(100_000):
+        proxy = types.MappingProxyType(proxy)
+    assert is_leaf(ferry.to(proxy, "torch")["a"])
     loop = {"x": leaf()}
     loop["loop"] = types.MappingProxyType(loop)
     refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.to(loop, "torch"))

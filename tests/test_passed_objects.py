@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import collections
+import collections.abc
+import functools
+import logging
 import types
+import weakref
 
+import datasets
+import keras
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+import xarray as xr
+from support.followed_hints import follow
 from support.refusals import refused
 
 import tensorferry as ferry
@@ -35,12 +46,30 @@ class Cache:
         self.layers = [Box(values)]
 
 
+class Module(torch.nn.Sequential):
+    """As modules of PyTorch: its attributes are dicts, with modules."""
+
+    def __init__(self, values):
+        super().__init__(torch.nn.ReLU(), torch.nn.ParameterDict({"x": values}))
+
+
+class OwnMapping(collections.abc.Mapping):
+    def __init__(self, values):
+        self._items = {"x": None, "y": values}
+
+    def never(self, *_):
+        raise AssertionError("a method ran")
+
+    __getitem__ = __iter__ = __len__ = __eq__ = never
+    __hash__ = None
+
+
 def passes(kind, convert) -> None:
     """An object of a new class passes with one warning, which names its type."""
     new = type("New", (kind,), {"__slots__": ()} if kind is Slotted else {})
     given = {"a": new(torch.ones(2)), "b": [new(torch.ones(2))], "x": np.ones(3)}
     with pytest.warns(
-        UserWarning, match=r"\.New in a tree.*\nhint: .*register_container"
+        UserWarning, match=r"\.New in a tree.*\nhint: .*(register_container|x\.state_dict)"
     ) as caught:
         result = convert(given)
     assert len(caught) == 1
@@ -49,7 +78,7 @@ def passes(kind, convert) -> None:
     assert convert(given)["b"][0] is given["b"][0], "the second time without a warning"
 
 
-@pytest.mark.parametrize("kind", [Box, Slotted, Cache])
+@pytest.mark.parametrize("kind", [Box, Slotted, Cache, Module, OwnMapping])
 def test_every_entry_point_warns_once_for_a_type(kind):
     for convert in (
         lambda tree: ferry.to(tree, "torch"),
@@ -85,6 +114,55 @@ def test_plan_and_trace_list_the_objects():
         assert "Listed)" in trips._repr_html_()
 
 
+T = torch.ones(2)
+#: Objects that hold a tensor, which no loop or property reads.
+HOLDERS = {
+    "attribute of an attribute": Box(Box(Slotted(T))),
+    "dict": Box({"a": {"b": {"c": {"d": {"e": T}}}}}),
+    "list that starts otherwise": Box([None, 1, "a", T]),
+    "tuple": Box((1, (2, T))),
+    "deque": Box(collections.deque([0, T])),
+    "named mapping": Box(types.MappingProxyType({"a": T})),
+    "set": {T},
+    "frozenset": Box(frozenset([T])),
+    "values": {"a": T}.values(),
+    "items": collections.OrderedDict(a=T).items(),
+    "keys": {T: 1}.keys(),
+    "partial": functools.partial(print, T),
+    "generator": (part for part in [T]),
+    "parameters": torch.nn.Linear(1, 1).parameters(),
+    "iterator": map(str, [T]),
+    "optimizer": torch.optim.SGD([torch.nn.Parameter(T)]),
+    "parameters by name": torch.nn.ParameterDict({"a": T}),
+    "list of parameters": torch.nn.ParameterList([T]),
+    "loader": torch.utils.data.DataLoader(torch.utils.data.TensorDataset(T)),
+    "sparse tensor": Box([T.to_sparse()]),
+    "array with a mask": Box(np.ma.masked_array([1.0, 2], [0, 1])),
+    "variable of xarray": Box(xr.DataArray([1.0])),
+    "layer of Keras": keras.layers.Dense(1),
+    "table": Box(pa.table({"a": [1.0]})),
+    "dataset of Hugging Face": datasets.Dataset(pa.table({"a": [1.0]})),
+    "stream of Hugging Face": datasets.Dataset(pa.table({"a": [1.0]})).to_iterable_dataset(),
+    "own mapping, read-only": types.MappingProxyType(OwnMapping(T)),
+}
+
+
+HOLDERS["layer of Keras"].build((None, 2))
+
+
+@pytest.mark.filterwarnings("ignore:an object of type")
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_an_object_holds(name):
+    tree = {"a": HOLDERS[name], "x": np.ones(3)}
+    (note,) = ferry.plan(tree, "torch").notes
+    assert "['a'] (" in note
+    with ferry.trace() as trips:
+        assert ferry.to(tree, "torch")["a"] is HOLDERS[name]
+    assert trips.notes == [note]
+    if name == "generator":
+        assert list(HOLDERS[name]) == [T], "it is not advanced"
+
+
 def test_objects_without_tensors_pass_in_silence():
     class Empty(Box):
         pass
@@ -95,16 +173,53 @@ def test_objects_without_tensors_pass_in_silence():
     class WithClassAttribute(metaclass=Metaclass):
         values = torch.ones(2)
 
+    enclosed = torch.ones(2)
+
+    def function():
+        return enclosed
+
+    def catch(x):
+        try:
+            raise OSError
+        except OSError as error:
+            return error
+
+    logger = logging.getLogger("tensorferry.test")
+    handler = logging.NullHandler()
+    handler.last = torch.ones(2)
+    logger.addHandler(handler)
+    itself = Empty(None)
+    itself.values = {"me": [itself]}
     leaves = [
+        itself,
+        Empty(list(range(1000))),
+        Empty(Empty(Empty({1, 2}))),
+        Empty(logger),
+        Empty(function),
+        Empty(torch),
+        Empty(torch.nn.Linear),
+        Empty(np.random.default_rng(0)),
+        Empty(weakref.ref(T)),
+        logger,
+        function,
+        Box(torch.ones(2)).__init__,
+        catch(torch.ones(2)),
+        {1, 2},
+        {"a": 1}.values(),
+        (number for number in [1]),
         Empty(3),
         Empty([]),
         Empty([1, 2]),
         Empty(np.float32(3)),
         Empty(np.array([object()])),
+        Empty(np.array(["a"])),
+        Empty(pd.Series(["a"])),
+        Empty(pd.Index(["a"])),
+        Empty(xr.DataArray(["a"])),
         WithClassAttribute(),
         WithClassAttribute,
         types.ModuleType("m"),
-        torch.nn.Linear(1, 1),
+        torch.nn.ReLU(),
         np.random.default_rng(0),
     ]
     result = ferry.to([*leaves, np.ones(3)], "torch")
@@ -116,10 +231,9 @@ def test_a_tree_of_nothing_else_is_refused_with_the_way_to_open_it():
     class Alone(Box):
         pass
 
-    with pytest.warns(UserWarning, match="register_container"):
-        error = refused(
-            ferry.NotATensorError, TypeError, lambda: ferry.to([Alone(torch.ones(2))], "numpy")
-        )
+    error = refused(
+        ferry.NotATensorError, TypeError, lambda: ferry.to([Alone(torch.ones(2))], "numpy")
+    )
     assert "register_container" in error.hint
     ferry.register_container(Alone, lambda x: ([x.values], None), lambda _, parts: Alone(*parts))
     assert type(ferry.to([Alone(torch.ones(2))], "numpy")[0].values) is np.ndarray
@@ -141,3 +255,13 @@ def test_a_warning_that_is_an_error_stops_the_conversion():
 
     with pytest.raises(UserWarning, match="Strict"):
         ferry.to([Strict(torch.ones(2)), np.ones(3)], "torch")
+
+
+@pytest.mark.parametrize(
+    "leaf", [{T}, {"a": T}.values(), iter([T]), torch.nn.ParameterDict({"a": T})]
+)
+def test_the_hint_for_a_leaf(leaf):
+    error = refused(ferry.NotATensorError, TypeError, lambda: ferry.to([leaf], "numpy"))
+    result = ferry.to(follow(error, x=leaf), "numpy")
+    (values,) = result.values() if isinstance(result, dict) else result
+    assert values.tolist() == [1, 1]

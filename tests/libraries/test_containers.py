@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numba
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from support.followed_hints import follow
@@ -85,16 +86,30 @@ def test_a_module_of_equinox():
     assert np.array_equal(back.layer(jnp.ones(3)), module.layer(jnp.ones(3)))
 
 
-def test_a_cache_of_transformers_passes_with_a_warning():
+@pytest.mark.parametrize("kind", [transformers.DynamicCache, transformers.EncoderDecoderCache])
+def test_a_cache_of_transformers_passes_with_a_warning(kind):
     cache = transformers.DynamicCache()
     cache.update(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2), 0)
-    if transformers.DynamicCache in torch.utils._pytree.SUPPORTED_NODES:
+    if kind is transformers.EncoderDecoderCache:
+        cache = kind(cache, transformers.DynamicCache())
+    if kind in torch.utils._pytree.SUPPORTED_NODES:
         pytest.fail("PyTorch knows the cache: test that it is converted")
-    with pytest.warns(UserWarning, match=r"DynamicCache in a tree"):
+    with pytest.warns(UserWarning, match=f"{kind.__name__} in a tree"):
         result = ferry.to({"cache": cache, "x": leaf()}, "torch")
     assert result["cache"] is cache
     (note,) = ferry.plan({"cache": cache, "x": leaf()}, "torch").notes
-    assert "['cache'] (transformers.cache_utils.DynamicCache)" in note
+    assert f"['cache'] (transformers.cache_utils.{kind.__name__})" in note
+
+
+def test_a_tokenizer_and_a_configuration_pass_in_silence():
+    model = tokenizers.Tokenizer(tokenizers.models.BPE())
+    leaves = [
+        model,
+        transformers.PreTrainedTokenizerFast(tokenizer_object=model),
+        transformers.GenerationConfig(),
+    ]
+    result = ferry.to([*leaves, leaf()], "torch")
+    assert all(one is other for one, other in zip(result, leaves, strict=False))
 
 
 NUMBERS = numba.typed.Dict()

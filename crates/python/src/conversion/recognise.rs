@@ -11,7 +11,7 @@ use crate::frameworks::builtin_frameworks::classify_by_type;
 use crate::interpreter::objects;
 use crate::protocols::reader::{has_array_interface, has_dlpack, ranks_above_arrow};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 
 /// The kind of an object.
 #[inline(always)]
@@ -144,8 +144,6 @@ fn by_protocol(kind: &Bound<'_, PyType>) -> PyResult<Recognised> {
         || is(&py.get_type::<pyo3::types::PyInt>())?
         || is(&py.get_type::<pyo3::types::PyFloat>())?
         || is(&py.get_type::<pyo3::types::PyComplex>())?
-        || is(&py.get_type::<PySet>())?
-        || is(&py.get_type::<PyFrozenSet>())?
         || kind.is(py.None().bind(py).get_type())
     {
         return Ok(Recognised::Leaf);

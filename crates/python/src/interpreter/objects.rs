@@ -3,7 +3,7 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
 /// An estimate of the memory for one tensor beside its values: the result, the plan and the framework's own objects.
@@ -27,6 +27,36 @@ pub(crate) fn instance_dict<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py
         Bound::from_owned_ptr_or_err(object.py(), dict)
     };
     dict.ok()?.cast_into().ok()
+}
+
+/// The objects that an object refers to, at most `limit`, as the garbage collector sees them: without a call of a Python method.
+pub(crate) fn referents<'py>(object: &Bound<'py, PyAny>, limit: usize) -> Vec<Bound<'py, PyAny>> {
+    unsafe extern "C" fn add(referent: *mut ffi::PyObject, found: *mut c_void) -> c_int {
+        // SAFETY: `referents` passes a pointer to its vector, which nothing else uses meanwhile.
+        let found = unsafe { &mut *found.cast::<Vec<NonNull<ffi::PyObject>>>() };
+        let has_room = found.len() < found.capacity();
+        if let (true, Some(referent)) = (has_room, NonNull::new(referent)) {
+            found.push(referent);
+        }
+        c_int::from(!has_room)
+    }
+    let mut found: Vec<NonNull<ffi::PyObject>> = Vec::new();
+    let kind = object.get_type_ptr();
+    // SAFETY: `PyType_GetFlags` and `PyType_GetSlot` require a live type, which `object` holds. The slot is null or a `traverseproc`,
+    // which is valid for types with the flag. It requires an instance, and a function that runs no Python code, as `add`.
+    // The referents are alive when they get references, because the thread has the GIL and no code ran that releases one.
+    unsafe {
+        let traverse = ffi::PyType_GetSlot(kind, ffi::Py_tp_traverse);
+        if ffi::PyType_GetFlags(kind) & ffi::Py_TPFLAGS_HAVE_GC == 0
+            || traverse.is_null()
+            || found.try_reserve_exact(limit).is_err()
+        {
+            return Vec::new();
+        }
+        let traverse: ffi::traverseproc = std::mem::transmute(traverse);
+        traverse(object.as_ptr(), add, (&raw mut found).cast());
+        found.into_iter().map(|referent| Bound::from_borrowed_ptr(object.py(), referent.as_ptr())).collect()
+    }
 }
 
 /// Whether the object has the buffer protocol.

@@ -18,8 +18,8 @@ pub(super) enum TreeRow<'a> {
 }
 
 /// The note about objects that pass with tensors in them.
-pub(crate) fn passed_note(passed: &[String]) -> String {
-    let names = join_names(passed.iter().map(String::as_str));
+pub(crate) fn passed_note<'a>(passed: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let names = join_names(passed);
     format!(
         "objects stay as they are, with the tensors in them, unless ferry.register_container opens their type: {names}"
     )
@@ -42,7 +42,7 @@ impl TreeReport {
     /// With a note about the objects that pass with tensors in them: their paths and types.
     pub(crate) fn with_passed(mut self, passed: &[String]) -> Self {
         if !passed.is_empty() {
-            self.notes.push(passed_note(passed));
+            self.notes.push(passed_note(passed.iter().map(String::as_str)));
         }
         self
     }

@@ -10,19 +10,16 @@ use crate::arrow;
 use crate::arrow::read::Purpose;
 use crate::conversion::object_kinds::{Container, Form, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
-use crate::errors::{
-    Failure, Result, fail, has_state_dict, is_dataset, library_hint, type_name, wrap_exception,
-};
+use crate::errors::{Failure, Result, fail, library_hint, type_name, wrap_exception};
 use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
-use crate::interpreter::once::ForkSafeOnce;
 use crate::interpreter::once::interned;
 use crate::reports::passed_note;
 use crate::reports::trace;
-use crate::trees::passed_objects::{stores_tensor, warn_once};
+use crate::trees::passed_objects::{contains_tensor, leaf_hint, warn_once};
 use crate::trees::path::{Path, PathStep, format_path};
 use crate::trees::registered_nodes::flatten;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyFrozenSet, PyList, PyMappingProxy, PySet, PyTuple, PyType};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use tensorferry_core::fallible::{try_collect, try_push};
@@ -76,8 +73,8 @@ pub(crate) struct Walk<'py, 'a> {
     first_other: Option<Bound<'py, PyAny>>,
     /// Whether objects that pass with tensors in them are reported. A second traversal of a tree does not.
     reports_passed: bool,
-    /// The paths of these objects, each with its type.
-    passed: Vec<String>,
+    /// These objects, each with its path and type in words.
+    passed: Vec<(String, Bound<'py, PyAny>)>,
 }
 
 /// Visits the tensors of a tree. Returns a tree of the same structure, or the tree itself without `rebuild`.
@@ -89,7 +86,7 @@ pub(crate) fn walk<'py, 'a>(
     rebuild: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    Walk::new(visit, rebuild).root_with_tensor(object, container)
+    Walk::new(visit, rebuild).root(object, container, true)
 }
 
 /// As [`walk`], for a job, which will visit the tree again: returns the tree itself, or one with the columns of its tables, which
@@ -101,7 +98,7 @@ pub(crate) fn walk_for_job<'py, 'a>(
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
     let mut walk = Walk { visits_each, ..Walk::new(visit, true) };
-    let rebuilt = walk.root_with_tensor(object, container)?;
+    let rebuilt = walk.root(object, container, true)?;
     Ok(if walk.has_tables { rebuilt } else { object.clone() })
 }
 
@@ -112,7 +109,7 @@ pub(crate) fn walk_allowing_no_tensor<'py, 'a>(
     rebuild: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    Walk::new(visit, rebuild).root(object, container)
+    Walk::new(visit, rebuild).root(object, container, false)
 }
 
 /// Visits the tensors and the NumPy scalars of a tree for its plan. Returns the paths of the objects that pass with tensors in them.
@@ -123,8 +120,8 @@ pub(crate) fn walk_for_plan<'py, 'a>(
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Vec<String>> {
     let mut walk = Walk::new(visit, false);
-    if allow_no_tensor { walk.root(object, container) } else { walk.root_with_tensor(object, container) }?;
-    Ok(walk.passed)
+    walk.root(object, container, !allow_no_tensor)?;
+    Ok(walk.passed.into_iter().map(|(name, _)| name).collect())
 }
 
 /// As [`walk_allowing_no_tensor`], and visits the NumPy scalars too.
@@ -134,7 +131,7 @@ pub(crate) fn walk_with_scalars<'py, 'a>(
     rebuild: bool,
     visit: &'a mut Visit<'py, 'a>,
 ) -> Result<Bound<'py, PyAny>> {
-    Walk { visits_scalars: true, ..Walk::new(visit, rebuild) }.root(object, container)
+    Walk { visits_scalars: true, ..Walk::new(visit, rebuild) }.root(object, container, false)
 }
 
 /// As [`walk_allowing_no_tensor`], for any object: a tensor, and any other leaf, is a tree of its own. With `visits_each`, an
@@ -155,15 +152,7 @@ fn no_tensor(tree: &Bound<'_, PyAny>, leaf: &Bound<'_, PyAny>) -> Failure {
         type_name(tree),
         type_name(leaf)
     );
-    let hint = if has_state_dict(leaf) {
-        "pass the state_dict() of each module, which is a dict of its tensors"
-    } else if stores_tensor(leaf).unwrap_or(false) {
-        "call ferry.register_container for that type to convert the tensors in it"
-    } else {
-        "make a tensor of it first, such as numpy.asarray(x)"
-    };
-    let hint = library_hint(tree).unwrap_or_else(|| hint.to_owned());
-    fail(ErrorKind::NotATensor, fact, hint)
+    fail(ErrorKind::NotATensor, fact, library_hint(tree).unwrap_or_else(|| leaf_hint(leaf)))
 }
 
 impl<'py, 'a> Walk<'py, 'a> {
@@ -183,26 +172,28 @@ impl<'py, 'a> Walk<'py, 'a> {
         }
     }
 
-    /// Visits the root. An error names the path at which it was raised.
-    fn root(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
-        let result = self.node(object, container).map_err(|failure| self.locate(failure))?;
-        if self.rebuild && !self.passed.is_empty() && trace::is_tracing() {
-            trace::add_note(object.py(), &passed_note(&self.passed))?;
-        }
-        Ok(result)
-    }
-
-    /// As [`Self::root`]. A tree with leaves but without a tensor is an error.
-    fn root_with_tensor(
+    /// Visits the root. An error names the path at which it was raised. With `needs_tensor`, a tree with leaves but without a tensor
+    /// is an error.
+    fn root(
         &mut self,
         object: &Bound<'py, PyAny>,
         container: Container,
+        needs_tensor: bool,
     ) -> Result<Bound<'py, PyAny>> {
-        let result = self.root(object, container)?;
-        match &self.first_other {
-            Some(other) if !self.has_tensor => Err(no_tensor(object, other)),
-            _ => Ok(result),
+        let result = self.node(object, container).map_err(|failure| self.locate(failure))?;
+        if let (Some(other), true, false) = (&self.first_other, needs_tensor, self.has_tensor) {
+            return Err(no_tensor(object, other));
         }
+        if self.rebuild && !self.passed.is_empty() {
+            self.passed.iter().try_for_each(|(_, object)| warn_once(object))?;
+            if trace::is_tracing() {
+                trace::add_note(
+                    object.py(),
+                    &passed_note(self.passed.iter().map(|(name, _)| name.as_str())),
+                )?;
+            }
+        }
+        Ok(result)
     }
 
     /// The failure with the path at which it was raised.
@@ -220,11 +211,9 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     /// Keeps an object that is neither a tensor nor a container.
     fn keep_object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        if self.reports_passed && !is_dataset(object) && stores_tensor(object)? {
-            if self.rebuild {
-                warn_once(object)?;
-            }
-            try_push(&mut self.passed, format!("{} ({})", format_path(&self.path), type_name(object)))?;
+        if self.reports_passed && contains_tensor(object) {
+            let name = format!("{} ({})", format_path(&self.path), type_name(object));
+            try_push(&mut self.passed, (name, object.clone()))?;
         }
         Ok(self.keep_leaf(object))
     }
@@ -252,6 +241,12 @@ impl<'py, 'a> Walk<'py, 'a> {
         let is_scalar = is_scalar(kind);
         if matches!(kind, Recognised::Leaf | Recognised::Bytes) || (is_scalar && !self.visits_scalars) {
             return Ok(self.keep_leaf(object));
+        }
+        // A registered set is a container, so the registries are not asked again.
+        if kind == Recognised::Unknown
+            && (object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>())
+        {
+            return self.keep_object(object);
         }
         if !self.visits_each
             && let Some((_, result)) = self.results.get(&(object.as_ptr() as usize))
@@ -413,21 +408,24 @@ impl<'py, 'a> Walk<'py, 'a> {
         }?)
     }
 
-    /// A read-only view of a mapping, whose copy has the mapping's own type.
+    /// A read-only view of a mapping, which may be a view too.
     fn mapping_proxy(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        let mapping = object.call_method0("copy").map_err(|error| copy_error(object, error))?;
+        let mut mapping = object.clone();
+        while mapping.is_instance_of::<PyMappingProxy>()
+            && let Some(viewed) = objects::referents(&mapping, 1).pop()
+        {
+            mapping = viewed;
+        }
         let result = self.object(&mapping)?;
-        Ok(if self.rebuild { object.get_type().call1((result,))? } else { object.clone() })
+        let is_same = !self.rebuild || result.is(&mapping);
+        Ok(if is_same { object.clone() } else { object.get_type().call1((result,))? })
     }
 
     /// An object that stores its parts in attributes.
     fn fields(&mut self, object: &Bound<'py, PyAny>, container: Container) -> Result<Bound<'py, PyAny>> {
-        static SET: ForkSafeOnce<Py<PyAny>> = ForkSafeOnce::new();
         let py = object.py();
         // `object.__setattr__` also works for frozen dataclasses, whose own constructor uses it.
-        let set = SET.get_or_try_init(py, || -> PyResult<_> {
-            Ok(py.import("builtins")?.getattr("object")?.getattr("__setattr__")?.unbind())
-        })?;
+        let set = py.get_type::<PyAny>().getattr("__setattr__")?;
         let fields = match container {
             Container::Dataclass => py.import("dataclasses")?.call_method1("fields", (object,))?,
             Container::Attrs => object.get_type().getattr("__attrs_attrs__")?,
@@ -448,7 +446,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         }
         let copy = shallow_copy(object)?;
         for (name, value) in results {
-            set.bind(py).call1((&copy, name, value))?;
+            set.call1((&copy, name, value))?;
         }
         Ok(copy)
     }
