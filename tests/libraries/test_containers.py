@@ -57,6 +57,27 @@ def test_attrs_classes_are_not_constructed_again():
     assert [part.name for part in ferry.plan(source, "torch").parts] == [".a", "._private[0]"]
 
 
+def test_attrs_classes_with_slots():
+    class Base:
+        """Its instances have a `__dict__`."""
+
+    for define in (attrs.define, attrs.frozen):
+
+        @define
+        class Slotted(Base):
+            a: object
+            unset: object = attrs.field(init=False)
+
+        source = Slotted([leaf()])
+        source.__dict__["extra"] = 5
+        result = ferry.to(source, "torch")
+        assert is_leaf(result.a[0])
+        assert (result.extra, hasattr(result, "unset")) == (5, False)
+        assert type(source.a[0]) is np.ndarray
+        result.__dict__["extra"] = 6
+        assert source.extra == 5
+
+
 def test_attrs_classes_with_gradients():
     @attrs.frozen
     class Batch:

@@ -444,7 +444,8 @@ impl<'py, 'a> Walk<'py, 'a> {
         if !self.rebuild {
             return Ok(object.clone());
         }
-        let copy = shallow_copy(object)?;
+        let copy =
+            if container == Container::Attrs { copy_attributes(object) } else { shallow_copy(object) }?;
         for (name, value) in results {
             set.call1((&copy, name, value))?;
         }
@@ -490,6 +491,17 @@ pub(crate) fn has_tensor_protocol(object: &Bound<'_, PyAny>) -> Result<bool> {
 fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
     py.import("copy")?.call_method1("copy", (object,)).map_err(|error| copy_error(object, error))
+}
+
+/// A new object with the `__dict__` of this one. The `__getstate__` that attrs generates fails for a field that is not set, and leaves out
+/// attributes that are not fields.
+fn copy_attributes<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    let kind = object.get_type();
+    let copy = kind.call_method1("__new__", (&kind,)).map_err(|error| copy_error(object, error))?;
+    if let (Some(from), Some(to)) = (objects::instance_dict(object), objects::instance_dict(&copy)) {
+        to.update(from.as_mapping())?;
+    }
+    Ok(copy)
 }
 
 fn copy_error(object: &Bound<'_, PyAny>, error: PyErr) -> Failure {
