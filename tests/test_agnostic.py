@@ -61,6 +61,14 @@ def test_objects_of_other_libraries(name):
         assert same.tolist() == [0, 2, 4]
 
 
+def test_a_masked_array_after_one_that_masks_nothing():
+    same = ferry.agnostic(lambda xp, *given: given)
+    same(np.ma.array([1.0]), np.ones(1))
+    with pytest.raises(ferry.NotATensorError) as caught:
+        same(np.ones(1), np.ma.array([1.0], mask=[True]))
+    assert "x.filled" in caught.value.hint
+
+
 def test_the_first_is_that_of_the_signature():
     assert isinstance(blend(y=tensor("torch"), x=tensor("jax")), jax.Array)
     assert isinstance(

@@ -44,7 +44,7 @@ def is_sparse_only(name: str) -> bool:
 def source_framework(plan: Plan) -> str | None:
     """The framework of a plan's source: NumPy for host memory that is read through a protocol.
 
-    Trees have none, nor have buffers, such as a bytearray.
+    Trees have none.
     """
     if plan.kind == "tree":
         return None
@@ -53,8 +53,7 @@ def source_framework(plan: Plan) -> str | None:
             return plan.source
     except InvalidArgumentError:
         pass
-    is_array = plan.kind == "tensor" and plan.source != "buffer"
-    return "numpy" if is_array and plan.source_device == "cpu" else None
+    return "numpy" if plan.kind == "tensor" and plan.source_device == "cpu" else None
 
 
 def variable_value(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import time
 
 import jax
@@ -44,6 +45,9 @@ CONVERTED = {
     "pandas": lambda: pd.Series(np.arange(3, dtype=np.float32)),
     "polars": lambda: pl.Series([0, 1, 2], dtype=pl.Float32),
     "pyarrow": lambda: pa.array(np.arange(3, dtype=np.float32)),
+    "array.array": lambda: array.array("f", [0, 1, 2]),
+    "memoryview": lambda: memoryview(np.arange(3, dtype=np.float32)),
+    "masked array without a mask": lambda: np.ma.array(np.arange(3, dtype=np.float32)),
     "ONNX Runtime": lambda: onnxruntime.OrtValue.ortvalue_from_numpy(
         np.arange(3, dtype=np.float32)
     ),

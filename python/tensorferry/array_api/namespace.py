@@ -12,7 +12,14 @@ import functools
 import importlib
 from typing import Any
 
-from tensorferry._native import FerryError, InvalidArgumentError, classify_type, plan, register
+from tensorferry._native import (
+    FerryError,
+    InvalidArgumentError,
+    _is_refused,
+    classify_type,
+    plan,
+    register,
+)
 from tensorferry.framework_register import source_framework, variable_value
 
 __all__ = ["array_namespace"]
@@ -27,9 +34,9 @@ def array_namespace(*xs: Any) -> Any:
     """The Array API namespace of the tensors among the arguments, all of one framework.
 
     Args:
-        xs: Tensors; Keras variables, which have the namespace of their backend; arrays and columns
-            of other libraries in host memory, which have that of NumPy. Python scalars and None are
-            ignored.
+        xs: Tensors; variables of Keras and Flax, which have the namespace of their value; buffers,
+            arrays and columns of other libraries in host memory, which have that of NumPy. Python
+            scalars and None are ignored.
 
     Returns:
         The module with the functions of the Array API.
@@ -69,6 +76,8 @@ def _framework(kind: Any) -> str | None:
         return found[0]
     name = f"{kind.__module__}.{kind.__qualname__}"
     has_own = hasattr(kind, "__array_namespace__")
+    if found is not None and found[1] == "other":
+        return None  # the instance tells: a masked array may mask nothing
     if found is not None and not (found[1] == "sparse" and has_own):
         raise InvalidArgumentError(
             f"array_namespace was called with {name}, which is not a dense tensor"
@@ -85,15 +94,20 @@ def _converted_framework(x: Any) -> str:
     if value is not x:
         kind: Any = type(value)
         return _framework(kind) or _converted_framework(value)
+    found = None
+    hint: Any = "pass tensors, Python scalars and None; pass the elements of containers"
     try:
-        found = source_framework(plan(x, "numpy"))
-    except FerryError:
-        found = None
+        if type(x) is not bytes:  # as for `via`, text and not a tensor
+            planned = plan(x, "numpy")
+            # A parameter of Flax is a tree around one tensor.
+            is_node = planned.kind == "tree" and hasattr(x, "__dlpack__")
+            found = source_framework(planned.parts[0] if is_node else planned)
+    except FerryError as error:
+        hint = error.hint if _is_refused(x) else hint
     if found is None:
         raise InvalidArgumentError(
             f"array_namespace was called with {type(x).__module__}.{type(x).__qualname__}, "
-            "which is not a tensor\n"
-            "hint: pass tensors, Python scalars and None; pass the elements of containers"
+            f"which is not a tensor\nhint: {hint}"
         )
     return found
 

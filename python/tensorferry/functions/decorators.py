@@ -132,10 +132,10 @@ def via(
         writable: As for `to`.
         returns: The framework of the results. "same" is the framework and device of the first
             tensor argument (without one, results stay unchanged): the backend's for Keras
-            variables, NumPy for arrays and columns of other libraries in host memory. "keep" or
-            None leaves results unchanged. A framework's name converts them to it. A dict has
-            "framework", which is "same" or a name, and options of `to`: {"framework": "same",
-            "dtype": "float32"}.
+            variables, NumPy for buffers, and for arrays and columns of other libraries in host
+            memory. "keep" or None leaves results unchanged. A framework's name converts them to it.
+            A dict has "framework", which is "same" or a name, and options of `to`: {"framework":
+            "same", "dtype": "float32"}.
             NumPy scalars that a function of NumPy returns become 0-d tensors.
         grad: Whether calls are differentiable by the caller's PyTorch, JAX or TensorFlow; the
             function uses one of these three as well. Results go to the first argument's framework

@@ -205,8 +205,8 @@ def _make_origin(x: Any, framework: str, device: str) -> Origin:
 
 def _query_native(x: Any) -> tuple[str | None, Origin | None]:
     """The framework of a tensor, and the origin of the first tensor in it, by the native module."""
-    is_framework_type = classify_type(type(x)) is not None
-    if not is_framework_type and hasattr(type(x), "__array_namespace__"):
+    known = classify_type(type(x))
+    if known is None and hasattr(type(x), "__array_namespace__"):
         return None, None  # an array of another library, which `to` converts and nothing returns
     try:
         plans = _plan_any((x,), "numpy").parts
@@ -219,8 +219,9 @@ def _query_native(x: Any) -> tuple[str | None, Origin | None]:
             if one.name != "[0]":
                 return None, Origin(name, one.source_device)
             origin = _make_origin(x, name, one.source_device)
-            # A variable has a value while TensorFlow is eager, and none in a graph.
-            if is_framework_type and (
+            # A variable has a value while TensorFlow is eager, and none in a graph. Another masked
+            # array may be refused.
+            if known == (name, "dense") and (
                 name != "tensorflow" or not isinstance(x, sys.modules[name].Variable)
             ):
                 _register_type(type(x), name)
