@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
+import array_api_compat
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pyarrow as pa
 import pytest
 import torch
 from flax import linen, nnx
 from jax.experimental import sparse as jax_sparse
+from support.followed_hints import follow
 from support.refusals import refused
 
 import tensorferry as ferry
@@ -57,6 +61,7 @@ def test_a_node_with_an_array_method():
     for x in (source, [source]):
         error = refused(ferry.InvalidArgumentError, ValueError, lambda x=x: ferry.publish(x))
         assert "Described" in str(error)
+    refused(ferry.NotATensorError, TypeError, lambda: ferry.arrow.export(source))
     for to in (ferry.to, ferry.to_async):
         refused(
             ferry.InvalidArgumentError, ValueError, lambda t=to: t(source, "numpy", out=np.empty(3))
@@ -133,6 +138,56 @@ def test_a_state_and_a_param_of_nnx():
     param = ferry.to(there["scale"], "jax", dtype="float16")
     assert (type(param), param.dtype) == (nnx.Param, jnp.float16)
     assert type(ferry.to([there["scale"]], "numpy")[0]) is nnx.Param
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax", "torch"])
+def test_a_param_where_a_tensor_is_needed(framework, tmp_path):
+    """It was read through its `__dlpack__`, which hands on that of its value."""
+    values = [0.0, 1.0, 2.0]
+    param = nnx.Param(ferry.to(np.array(values, np.float32), framework))
+    ferry.save(tmp_path / "x.npy", param)
+    assert ferry.load(tmp_path / "x.npy").tolist() == values
+    ferry.save(tmp_path / "x.safetensors", {"p": param, "s": nnx.State({"b": [param]})})
+    saved = ferry.load(tmp_path / "x.safetensors", nested=True)
+    assert (saved["p"].tolist(), saved["s"]["b"][0].tolist()) == (values, values)
+    with ferry.publish({"p": param}) as ticket, ferry.publish(param) as alone:
+        assert ferry.attach(ticket)["p"].tolist() == ferry.attach(alone).tolist() == values
+    for copied in (
+        ferry.to(param, "numpy", out=np.empty(3, np.float32)),
+        ferry.to_async(param, "numpy", out=np.empty(3, np.float32)).result(),
+    ):
+        assert copied.tolist() == values
+    assert pa.array(ferry.arrow.export(param)).to_pylist() == values
+    assert ferry.arrow.export({"p": param}).plan.parts[0].source == framework
+    space = array_api_compat.array_namespace(param.get_value())
+    assert ferry.array_namespace(param, param.get_value()) is space
+    assert ferry.agnostic(lambda xp, x: xp.sum(x.get_value()))(param) == 3
+    with pytest.raises(ferry.InvalidArgumentError) as caught:
+        ferry.to(np.ones(3, np.float32), framework, out=param)
+    statement = caught.value.hint.removeprefix("write ")
+    exec(statement, {"ferry": ferry, "out": param, "x": np.ones(3, np.float32)})
+    assert param.get_value().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nnx.Linear(3, 1, use_bias=False, rngs=nnx.Rngs(0)),
+        lambda: nnx.Param({"kernel": jnp.ones((3, 1))}),
+        lambda: linen.Partitioned({"kernel": jnp.ones((3, 1))}, names=(None,)),
+    ],
+)
+def test_hints_for_nodes_of_flax_work(make, tmp_path):
+    node = make()
+    for call in (lambda x: ferry.save(tmp_path / "x.npz", x), ferry.publish):
+        for x in (node, {"a": node}):
+            error = refused(ferry.InvalidArgumentError, ValueError, lambda x=x, c=call: c(x))
+            tree = follow(error, x=node, flax=flax)
+            call(tree)
+            assert ferry.to(tree, "numpy")["kernel"].shape == (3, 1)
+    state = nnx.State({"kernel": nnx.Param(jnp.ones((3, 1)))})
+    error = refused(ferry.InvalidArgumentError, ValueError, lambda: ferry.publish(state))
+    ferry.publish(follow(error, x=state, flax=flax))
 
 
 def test_a_module_of_nnx_that_is_a_dataclass():

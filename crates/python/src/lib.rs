@@ -178,6 +178,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<files::File>()?;
     module.add_class::<files::FileTensor>()?;
     module.add_class::<file_writer::Writer>()?;
+    module.add_function(wrap_pyfunction!(file_writer::_stored, module)?)?;
     module.add_class::<share::Ticket>()?;
     module.add_class::<arrow::batches::ArrowBatches>()?;
     module.add_class::<arrow::column::ArrowColumn>()?;
@@ -187,7 +188,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow::batches::_arrow_batches, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::export::_arrow_export_column, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::export::_arrow_export_table, module)?)?;
-    module.add_function(wrap_pyfunction!(arrow::read::_arrow_columns, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_read, module)?)?;
     module.add_function(wrap_pyfunction!(arrow::read::_arrow_stack, module)?)?;
     c_api::add(module)?;
@@ -215,6 +215,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frameworks::classify::classify, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::classify::classify_type, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::classify::_is_refused, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::library_hint, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::frameworks, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::_check_import, module)?)?;
     module.add_function(wrap_pyfunction!(frameworks::info::_import_orders, module)?)?;

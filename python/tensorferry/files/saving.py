@@ -12,6 +12,7 @@ from tensorferry._native import (
     InvalidArgumentError,
     NotATensorError,
     Plan,
+    _library_hint,
     classify,
     plan,
     to,
@@ -24,7 +25,7 @@ from tensorferry.files.trees import (
     is_value,
     record,
     tree_leaves,
-    with_columns,
+    with_stored,
 )
 
 # The formats that record the tree around the tensors, with its numbers and text.
@@ -98,7 +99,7 @@ def save(
             f"\nhint: pass a tensor{array}, or a dict, list or tuple of tensors"
         )
     name = decode_path(path)
-    x = with_columns(x)
+    x = with_stored(x)
     leaves = list(tree_leaves(x)) if is_tree(x) else [Leaf(default_name(path, format), "", x)]
     keeps_tree = format_of(path, format) in _RECORDING_FORMATS
     tensors = {leaf.name: leaf for leaf in leaves if not (keeps_tree and is_value(leaf.value))}
@@ -163,9 +164,10 @@ def _plan_leaf(leaf: Leaf, file: str) -> tuple[Any, Plan]:
         error.args = (f"{place}{fact}\nhint: {hint}",)
         raise
     if found.kind != "tensor":
+        hint = _library_hint(value) or "pass dicts, lists and tuples of tensors"
         raise InvalidArgumentError(
-            f"{place}{type(leaf.value).__name__} is a container whose elements have no names"
-            "\nhint: pass dicts, lists and tuples of tensors"
+            f"{place}{type(value).__name__} is a container whose elements have no names"
+            f"\nhint: {hint}"
         )
     return value, found
 

@@ -19,7 +19,7 @@ dots, and nothing but tensors in them.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tensorferry._native import FileFormatError, InvalidArgumentError, _arrow_columns, classify
+from tensorferry._native import FileFormatError, InvalidArgumentError, _stored, classify
 
 TREE_KEY = "tensorferry.tree"
 
@@ -47,15 +47,18 @@ def is_tree(x: Any) -> bool:
     return isinstance(x, Mapping | list | tuple)
 
 
-def with_columns(x: Any, depth: int = 0) -> Any:
-    """The tree with a dict of columns in place of each table, which a stream yields once."""
+def with_stored(x: Any, depth: int = 0) -> Any:
+    """The tree with a dict of columns in place of each table, which a stream yields once.
+
+    A parameter of Flax is the tensor in it.
+    """
     if depth <= MAX_TREE_DEPTH and isinstance(x, Mapping):
-        return {key: with_columns(value, depth + 1) for key, value in x.items()}
+        return {key: with_stored(value, depth + 1) for key, value in x.items()}
     if depth <= MAX_TREE_DEPTH and is_tree(x):
-        items = [with_columns(value, depth + 1) for value in x]
+        items = [with_stored(value, depth + 1) for value in x]
         return items if isinstance(x, list) else tuple(items)
-    columns = _arrow_columns(x)
-    return x if columns is None else columns
+    stored = _stored(x)
+    return x if stored is None else stored
 
 
 def is_value(x: Any) -> bool:

@@ -1,12 +1,15 @@
 //! `Writer`: writes a file of tensors.
 
 use crate::api::files::{dialect_of, format_of};
+use crate::arrow;
+use crate::arrow::read::Purpose;
 use crate::conversion::host_copy;
 use crate::conversion::reading;
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
 use crate::errors::{Failure, Result, fail, keys, not_a_tensor};
 use crate::settings;
+use crate::trees::traverse::tensor_of_node;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -22,6 +25,15 @@ fn dtype_of(name: &str) -> Result<DType> {
             "pass a name such as \"float32\"",
         )
     })
+}
+
+/// What a file stores of an object: the columns of a table, or the tensor of a parameter; None for other objects.
+#[pyfunction]
+pub(crate) fn _stored<'py>(x: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+    match arrow::read::resolve(x, Purpose::Conversion)? {
+        Some(columns) => Ok(Some(columns)),
+        None => tensor_of_node(recognise(x)?),
+    }
 }
 
 /// A file that is being written. It appears under its name when it is finished.

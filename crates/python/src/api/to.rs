@@ -19,7 +19,7 @@ use crate::conversion::recognise::recognise;
 use crate::conversion::request::ConversionRequest;
 use crate::conversion::sharded;
 use crate::conversion::tree_memory::TreeMemory;
-use crate::errors::{Failure, Result, fail};
+use crate::errors::{Failure, Result};
 use crate::frameworks::{self, numpy};
 use crate::interpreter::owner::drop_deferred;
 use crate::reports::{Ties, trace};
@@ -32,7 +32,7 @@ use pyo3::types::{PyDict, PyTuple};
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use tensorferry_core::{ErrorKind, emergency_pool};
+use tensorferry_core::emergency_pool;
 
 /// The signature, in the form that `inspect` reads, and the docstring.
 const DOC: &CStr = c"to(x, framework, *, device=None, dtype=None, copy=None, writable=None, stream=None, budget=None, out=None, progress=None)
@@ -284,10 +284,6 @@ fn convert_all<'py, const TREE: u8>(
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     if let Some(given) = out {
-        if traverse::container_of(recognised)?.is_some() {
-            let hint = "fill one tensor at a time, or leave out out=";
-            return Err(fail(ErrorKind::InvalidArgument, "out= accepts one tensor, and x is a tree", hint));
-        }
         return fill_out::fill(x, given, request);
     }
     if let Some(container) = traverse::container_of(recognised)? {

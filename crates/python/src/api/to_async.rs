@@ -74,9 +74,10 @@ pub(crate) fn to_async<'py>(
     let x = resolved.as_ref().unwrap_or(x);
     let recognised = recognise(x)?;
     match (traverse::container_of(recognised)?, out) {
-        (Some(_), Some(_)) => {
-            let hint = "fill one tensor at a time, or leave out out=";
-            return Err(fail(ErrorKind::InvalidArgument, "out= accepts one tensor, and x is a tree", hint));
+        (_, Some(out)) => {
+            let (started, report) = fill_out::start(x, &out, &request, traced, true)?;
+            let reports = report.into_iter().collect();
+            work.tensors.push(JobTensor { source: x.clone().unbind(), conversion: started.into(), reports });
         }
         (Some(container), None) => {
             let tree = traverse::walk_for_job(x, container, false, &mut |leaf, path| {
@@ -85,11 +86,6 @@ pub(crate) fn to_async<'py>(
             })?;
             let late_conversion = Box::new(request);
             work.tree = Some(JobTree { object: tree.unbind(), visits_each: false, late_conversion });
-        }
-        (None, Some(out)) => {
-            let (started, report) = fill_out::start(x, &out, &request, traced, true)?;
-            let reports = report.into_iter().collect();
-            work.tensors.push(JobTensor { source: x.clone().unbind(), conversion: started.into(), reports });
         }
         (None, None) => work.tensors.push(start_tensor(recognised, &request, traced)?),
     }

@@ -14,6 +14,7 @@ use crate::errors::{Result, fail, type_name};
 use crate::frameworks;
 use crate::interpreter::owner::Owner;
 use crate::reports::TensorReport;
+use crate::trees::traverse::{container_of, tensor_of_node};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use tensorferry_arrow::pack_bits;
@@ -65,7 +66,9 @@ pub(super) struct ExportSource {
 
 /// Reads a tensor, and copies it on its device if consumers cannot use its memory.
 pub(super) fn read_source(x: &Bound<'_, PyAny>, booleans: Booleans) -> Result<ExportSource> {
-    let (py, recognised) = (x.py(), recognise(x)?);
+    let py = x.py();
+    let tensor = tensor_of_node(recognise(x)?)?;
+    let recognised = recognise(tensor.as_ref().unwrap_or(x))?;
     check_kind(recognised)?;
     let mut source = read(recognised)?;
     let (framework, streams) = (source.framework, source.take_streams());
@@ -110,14 +113,14 @@ pub(super) fn read_source(x: &Bound<'_, PyAny>, booleans: Booleans) -> Result<Ex
 
 /// The error for an object that holds tensors and is not one, or that cannot hold any.
 fn check_kind(recognised: RecognisedObject<'_, '_>) -> Result<()> {
-    match recognised.kind() {
-        Recognised::Container(_) | Recognised::Leaf => Err(fail(
+    if recognised.kind() == Recognised::Leaf || container_of(recognised)?.is_some() {
+        return Err(fail(
             ErrorKind::NotATensor,
             format!("an object of type {} is not a tensor", type_name(recognised.object())),
             "export a tensor, or a dict of tensors by column",
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 /// The bits of booleans in host memory, in one pass if they are dense.

@@ -17,12 +17,6 @@ use tensorferry_arrow::{Array, Column, Field, list_elements};
 use tensorferry_core::plan::TimeUnit;
 use tensorferry_core::{DType, ErrorKind};
 
-/// The columns of an object as `ferry.to` would convert them; None for an object that is neither a column nor a table.
-#[pyfunction]
-pub(crate) fn _arrow_columns<'py>(x: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
-    resolve(x, Purpose::Conversion)
-}
-
 /// What columns are read for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Purpose {

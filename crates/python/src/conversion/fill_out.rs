@@ -13,6 +13,7 @@ use crate::errors::{Failure, Result, fail, type_name};
 use crate::frameworks::user_frameworks;
 use crate::interpreter::owner::Owner;
 use crate::reports::trace;
+use crate::trees::traverse;
 use pyo3::prelude::*;
 use smallvec::smallvec;
 use std::time::Instant;
@@ -52,7 +53,13 @@ pub(crate) fn start<'py>(
 ) -> Result<(Started<'py>, Option<crate::reports::TensorReport>)> {
     let py = object.py();
     let target = request.target.capabilities(py)?;
-    let mut source = read(recognise(object)?)?;
+    let recognised = recognise(object)?;
+    let tensor = traverse::tensor_of_node(recognised)?;
+    if tensor.is_none() && traverse::container_of(recognised)?.is_some() {
+        let hint = "fill one tensor at a time, or leave out out=";
+        return Err(fail(ErrorKind::InvalidArgument, "out= accepts one tensor, and x is a tree", hint));
+    }
+    let mut source = read(recognise(tensor.as_ref().unwrap_or(object))?)?;
     let (destination, destination_streams) = read_out(out, &source, target, &request.options)?;
     let description = source.describe();
     let plan = plan_of(&description, &destination);
@@ -172,9 +179,10 @@ fn read_out(
         other => other,
     })?;
     let invalid = |fact: String, hint: &str| Err(fail(ErrorKind::InvalidArgument, fact, hint));
-    if given.framework == "array" && out.hasattr("__setitem__")? {
+    if matches!(given.framework, "array" | "dlpack") && out.hasattr("__setitem__")? {
         let fact = format!("out is an object of type {}, which its own library writes", type_name(out));
-        return invalid(fact, "write out[...] = ferry.to(x, \"numpy\")");
+        let framework = if given.framework == "array" { "numpy" } else { target.framework };
+        return invalid(fact, &format!("write out[...] = ferry.to(x, \"{framework}\")"));
     }
     if given.framework != target.framework {
         let fact = format!("out is a {} tensor and the target is {}", given.framework, target.framework);

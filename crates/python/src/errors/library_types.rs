@@ -143,6 +143,10 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
     refused("cv2", &["UMat"], "a UMat of OpenCV has no protocol that reads its memory", "pass x.get()"),
     refused("numba.typed.typedlist", &["List"], NUMBA_FACT, "pass list(x)"),
     refused("numba.typed.typeddict", &["Dict"], NUMBA_FACT, "pass dict(x)"),
+    advised("flax.nnx.", &["Variable"], "pass x.get_value()"),
+    advised("flax.nnx.", &["State"], "pass flax.nnx.to_pure_dict(x)"),
+    advised("flax.nnx.", &["Pytree"], "pass flax.nnx.to_pure_dict(flax.nnx.state(x))"),
+    advised("flax.core.meta", &["AxisMetadata"], "pass x.unbox()"),
 ];
 
 /// The types with a class of this module and name.
@@ -156,6 +160,7 @@ pub(crate) fn find_refused(module: &str, name: &str) -> Option<&'static LibraryT
 }
 
 /// What to do with an object of one of these types.
+#[pyfunction(name = "_library_hint")]
 pub(crate) fn library_hint(object: &Bound<'_, PyAny>) -> Option<String> {
     let types = object.get_type().mro().iter().find_map(|class| {
         let class = class.cast_into::<PyType>().ok()?;

@@ -5,11 +5,11 @@ use crate::arrow::read::Purpose;
 use crate::conversion::object_kinds::{Container, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
-use crate::errors::{Failure, Result, fail, type_name};
+use crate::errors::{Failure, Result, fail, library_hint, type_name};
 use crate::frameworks;
 use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
 use crate::trees::path::{PathStep, format_path};
-use crate::trees::traverse::{MAX_DEPTH, container_of, has_tensor_protocol, is_scalar};
+use crate::trees::traverse::{MAX_DEPTH, container_of, has_tensor_protocol, is_scalar, tensor_of_node};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::collections::HashMap;
@@ -67,6 +67,9 @@ impl<'py> TreeEncoder<'py, '_> {
 
     fn encode_node(&mut self, recognised: RecognisedObject<'_, 'py>) -> Result<TreeStructure> {
         let object = recognised.object();
+        if let Some(tensor) = tensor_of_node(recognised)? {
+            return self.encode_node(recognise(&tensor)?);
+        }
         if let Some(container) = container_of(recognised)? {
             return self.encode_container(object, container);
         }
@@ -171,11 +174,10 @@ fn encode_value(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
 }
 
 fn unsupported_object(object: &Bound<'_, PyAny>) -> Failure {
-    fail(
-        ErrorKind::InvalidArgument,
-        format!("an object of type {} cannot be published", type_name(object)),
-        "publish dicts, lists and tuples of tensors, numbers and text",
-    )
+    let fact = format!("an object of type {} cannot be published", type_name(object));
+    let hint = library_hint(object);
+    let hint = hint.as_deref().unwrap_or("publish dicts, lists and tuples of tensors, numbers and text");
+    fail(ErrorKind::InvalidArgument, fact, hint)
 }
 
 /// Encodes a NumPy scalar, which is a value and not a tensor.

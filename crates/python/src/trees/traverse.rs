@@ -522,3 +522,17 @@ pub(crate) fn container_of(recognised: RecognisedObject<'_, '_>) -> Result<Optio
         _ => Ok(None),
     }
 }
+
+/// The tensor in a node that is a tensor for DLPack, such as a parameter of Flax, for callers that accept no tree; `None` for other objects.
+pub(crate) fn tensor_of_node<'py>(
+    recognised: RecognisedObject<'_, 'py>,
+) -> Result<Option<Bound<'py, PyAny>>> {
+    let object = recognised.object();
+    if !matches!(recognised.kind(), Recognised::Unknown | Recognised::Protocol)
+        || !object.hasattr(interned!(object.py(), "__dlpack__")).unwrap_or(false)
+    {
+        return Ok(None);
+    }
+    let Some((children, _)) = flatten(object)? else { return Ok(None) };
+    Ok(<[_; 1]>::try_from(children).ok().map(|[(_, child)]| child))
+}
