@@ -130,8 +130,16 @@ def test_casts():
         x = values(source, (4,), small=True)
         for target in ANY:
             if source in COMPLEX and target not in COMPLEX:
-                with pytest.raises(ferry.InvalidArgumentError, match="complex"):
-                    xp.astype(tf.constant(x), getattr(xp, target))
+                for cast in (
+                    lambda x, dtype: xp.astype(tf.constant(x), dtype),
+                    lambda x, dtype: xp.asarray(x, dtype=dtype),
+                    lambda x, dtype: xp.asarray(tf.constant(x), dtype=dtype),
+                    lambda x, dtype: xp.asarray([tf.constant(x)], dtype=dtype),
+                    lambda x, dtype: xp.full(2, tf.constant(x[0]), dtype=dtype),
+                ):
+                    with pytest.raises(ferry.InvalidArgumentError, match="complex") as caught:
+                        cast(x, getattr(xp, target))
+                    assert "xp.real" in caught.value.hint
                 continue
             if target.startswith("u") and source in ("float32", "float64"):
                 x = np.abs(x)

@@ -100,7 +100,15 @@ def together(name: str, kind: Kind, *xs: Tensor | Scalar) -> list[Tensor]:
 
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
-    """The tensor in another type; itself if it has that type."""
+    """The tensor in another type; itself if it has that type.
+
+    TensorFlow drops imaginary parts in silence.
+    """
+    if x.dtype in dtypes.COMPLEX.members and dtype not in dtypes.COMPLEX.members:
+        raise invalid(
+            f"complex values cannot be {dtype.name} without losing their imaginary parts",
+            "take xp.real(x), xp.imag(x) or xp.abs(x) first",
+        )
     return x if x.dtype == dtype else tf.cast(x, dtype)
 
 
