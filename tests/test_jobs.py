@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,18 @@ def test_a_share_is_done_at_once() -> None:
     assert job.bytes_total == 0
     x[0] = 5
     assert job.result()[0] == 5
+
+
+@pytest.mark.parametrize("make", [lambda: source(3), lambda: {"a": source(3), "b": source(4)}])
+def test_a_trace_has_no_trip_of_a_cancelled_job(make: Callable[[], Any]) -> None:
+    x, done = make(), 0
+    with ferry.trace() as trips:
+        while not (job := ferry.to_async(x, "torch", copy=True)).cancel():
+            job.result()
+            done += 1
+        with pytest.raises(ferry.CancelledError):
+            job.result()
+    assert len(trips) == done * (len(x) if isinstance(x, dict) else 1)
 
 
 def test_wait() -> None:

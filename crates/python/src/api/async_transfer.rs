@@ -71,7 +71,7 @@ impl TransferState {
     }
 
     /// Ends the transfer with this outcome, or as cancelled if it was cancelled before.
-    pub(super) fn end(&self, outcome: Result<Py<PyAny>>) -> Result<Py<PyAny>> {
+    pub(super) fn end<T>(&self, outcome: Result<T>) -> Result<T> {
         let mut status = self.status();
         let cancelled = self.control.check();
         *status = if outcome.is_ok() && cancelled.is_ok() { Status::Succeeded } else { Status::Failed };

@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tensorferry_core::{Error, ErrorKind, Tensor, fallible};
 use tensorferry_cuda::TransferControl;
 
@@ -115,7 +115,7 @@ pub(crate) fn prepare_job(
     let class = py.import(interned!(py, "tensorferry.jobs"))?.getattr(interned!(py, "Job"))?;
     let job = class.call1((Transfer(Arc::clone(&state)),))?;
     if is_done {
-        deliver(&job, state.end(work.finish(py, Vec::new())))?;
+        deliver(&job, end(py, &state, work.finish(py, Vec::new())))?;
         state.set_delivered();
         return Ok((job, None));
     }
@@ -179,13 +179,25 @@ impl PreparedJob {
         let outcome = catch_unwind(AssertUnwindSafe(|| work.finish(py, transferred)));
         // The sources that this thread held are released before the job has its result.
         owner::drop_deferred(py);
-        let outcome = state.end(outcome.unwrap_or_else(|_| Err(thread_failed().into())));
+        let outcome = end(py, &state, outcome.unwrap_or_else(|_| Err(thread_failed().into())));
         let job = job.into_bound(py);
         // Callbacks are user code.
         if let Err(error) = guard::as_python_code(|| deliver(&job, outcome)) {
             error.write_unraisable(py, Some(&job));
         }
     }
+}
+
+/// The result of the transfer, whose trips are recorded now: not before, because it may have been cancelled.
+fn end(py: Python<'_>, state: &TransferState, outcome: Result<Finished>) -> Result<Py<PyAny>> {
+    let Finished { result, traces, trips, note } = state.end(outcome)?;
+    if let Some(traces) = traces {
+        for (report, elapsed) in trips {
+            trace::record_in(py, traces.bind(py), report, elapsed)?;
+        }
+        note.map_or(Ok(()), |note| trace::add_note_in(traces.bind(py), &note))?;
+    }
+    Ok(result)
 }
 
 /// Passes the outcome to the `ferry.Job`, which wakes the threads that wait for it and runs its callbacks.
@@ -196,6 +208,15 @@ fn deliver(job: &Bound<'_, PyAny>, outcome: Result<Py<PyAny>>) -> PyResult<()> {
         Err(failure) => (py.None(), Some(PyErr::from(failure).into_value(py))),
     };
     job.call_method1(interned!(py, "_finish"), (result, error)).map(|_| ())
+}
+
+/// The result of a job, and what traces record of it.
+struct Finished {
+    result: Py<PyAny>,
+    /// As in [`JobWork`].
+    traces: Option<Py<PyTuple>>,
+    trips: Vec<(TensorReport, Duration)>,
+    note: Option<String>,
 }
 
 type TransferResult = tensorferry_core::Result<Option<Tensor<Owner>>>;
@@ -227,10 +248,10 @@ impl JobWork {
     }
 
     /// Wraps the results, and rebuilds the tree around them.
-    fn finish(self, py: Python<'_>, transferred: Vec<TransferResult>) -> Result<Py<PyAny>> {
+    fn finish(self, py: Python<'_>, transferred: Vec<TransferResult>) -> Result<Finished> {
         let Self { tensors, tree, traces, ties, started_at } = self;
         let mut transferred = transferred.into_iter();
-        let mut results = Vec::new();
+        let (mut results, mut trips) = (Vec::new(), Vec::new());
         fallible::try_reserve(&mut results, tensors.len())?;
         for JobTensor { source, conversion, reports } in tensors {
             let result = match conversion {
@@ -240,18 +261,14 @@ impl JobWork {
                     (pending.finish)(py, moved)?
                 }
             };
-            if let Some(traces) = &traces {
-                for report in reports {
-                    trace::record_in(py, traces.bind(py), report, started_at.elapsed())?;
-                }
+            for report in reports {
+                fallible::try_push(&mut trips, (report, started_at.elapsed()))?;
             }
             results.push((source, result));
         }
-        if let (Some(traces), Some(note)) = (traces, ties.note()) {
-            trace::add_note_in(traces.bind(py), &note)?;
-        }
+        let finished = |result| Finished { result, traces, trips, note: ties.note() };
         let Some(JobTree { object, visits_each, late_conversion }) = tree else {
-            return results.pop().map(|(_, result)| result).ok_or_else(|| thread_failed().into());
+            return results.pop().map(|(_, result)| finished(result)).ok_or_else(|| thread_failed().into());
         };
         // The tree is visited in the order of the start, unless somebody has changed it since.
         let mut position = 0;
@@ -269,6 +286,6 @@ impl JobWork {
                 None => late_conversion.convert(leaf, path),
             }
         })?;
-        Ok(rebuilt.unbind())
+        Ok(finished(rebuilt.unbind()))
     }
 }
