@@ -316,6 +316,18 @@ def test_a_producer_that_does_not_download(answer: Any, kind: type[Exception]) -
     assert "CPU" in error.hint
 
 
+def test_a_producer_older_than_the_download() -> None:
+    class Older(Accelerator):
+        def __dlpack__(self, *, stream: Any = None) -> Any:
+            return super().__dlpack__(stream=stream)
+
+    for x in (Older(), {"a": Older()}):
+        for call in (ferry.plan, ferry.to, ferry.to_async):
+            error = refused(ferry.UnsupportedError, Exception, lambda x=x, c=call: c(x, "numpy"))
+            assert "oneapi:1" in str(error)
+            assert "CPU" in error.hint
+
+
 def test_a_producer_that_refuses_its_own_device() -> None:
     class Refusing(Accelerator):
         def __dlpack__(self, **keywords: Any) -> Any:

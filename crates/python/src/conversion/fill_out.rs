@@ -18,8 +18,8 @@ use pyo3::prelude::*;
 use smallvec::smallvec;
 use std::time::Instant;
 use tensorferry_core::plan::{
-    self, ConvertOptions, DTypeRequest, DeviceRequest, Plan, Reason, Route, TargetCapabilities,
-    TargetMutability,
+    self, ConvertOptions, DTypeRequest, DeviceRequest, Plan, Reason, Route, SourceMutability,
+    TargetCapabilities, TargetMutability,
 };
 use tensorferry_core::{Access, ByteOrder, ErrorKind, Tensor, read_only_loans};
 use tensorferry_cuda::{Gpu, SyncPoint};
@@ -217,6 +217,12 @@ fn read_out(
         return invalid(
             "out has the memory of an immutable tensor, or read-only memory".into(),
             "pass an out with memory of its own",
+        );
+    }
+    if !described.allows_writing() && described.mutability == SourceMutability::Differentiable {
+        return invalid(
+            "out requires a gradient and is not a leaf: a backward pass may need its values".into(),
+            "pass out=x.detach()",
         );
     }
     if !described.allows_writing() || target.mutability == TargetMutability::Immutable {

@@ -83,10 +83,18 @@ pub(super) fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Source<'py>
         }
         _ => None,
     };
-    let capsule = export(object, keywords).map_err(|error| dlpack_error(object, device, error))?;
+    let capsule = export(object, &keywords).map_err(|error| dlpack_error(object, device, error))?;
     let tensor = restore_read_only_flag(owned_tensor::produced(capsule::take(&capsule)?, object));
     let device = tensor.device();
     if !device.is_host() && !device.is_cuda() {
+        // The array API standard added the two keywords together.
+        if !keywords.contains("max_version")? {
+            let name = type_name(object);
+            let fact = format!(
+                "{name} is on {device}, and its __dlpack__ has no dl_device, which copies to the host"
+            );
+            return Err(fail(ErrorKind::UnsupportedDevice, fact, MOVE_TO_CPU));
+        }
         return Ok(downloadable(object, "dlpack", &tensor)?);
     }
     let source = Source::in_place(object.clone(), "dlpack", tensor);
@@ -113,16 +121,17 @@ fn device_of(object: &Bound<'_, PyAny>) -> Result<Option<Device>> {
     Ok(Some(Device { kind, index: number(1).unwrap_or(0) }))
 }
 
-/// Calls `__dlpack__`. A producer older than DLPack 1.0 rejects the keyword `max_version`, and is called again without it.
-fn export<'py>(object: &Bound<'py, PyAny>, keywords: Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+/// Calls `__dlpack__`. A producer older than DLPack 1.0 rejects the keyword `max_version`, and is called again without it, which removes
+/// it from the keywords.
+fn export<'py>(object: &Bound<'py, PyAny>, keywords: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let name = interned!(py, "__dlpack__");
-    let rejection = match object.call_method(name, (), Some(&keywords)) {
+    let rejection = match object.call_method(name, (), Some(keywords)) {
         Err(error) if rejects_keyword(py, &error, "max_version") => error,
         result => return result,
     };
     keywords.del_item("max_version")?;
-    object.call_method(name, (), Some(&keywords)).inspect_err(|error| {
+    object.call_method(name, (), Some(keywords)).inspect_err(|error| {
         // A producer may raise one exception twice, or state a cause of its own.
         if error.cause(py).is_none() && !error.value(py).is(rejection.value(py)) {
             error.set_cause(py, Some(rejection));
