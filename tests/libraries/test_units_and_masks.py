@@ -15,6 +15,7 @@ import numpy as np
 import pint
 import pytest
 import torch
+import xarray as xr
 from astropy.utils.masked import Masked
 from support.entry_points import ENTRY_POINTS
 from support.followed_hints import follow
@@ -54,6 +55,18 @@ UNITS: dict[str, tuple[Any, str]] = {
 }
 
 
+# xarray keeps the quantities of other libraries, and `__array__` drops their unit.
+UNITS |= {
+    f"{kind.__name__} of {name}": (
+        kind(("x",), values) if kind is xr.Variable else kind(values),
+        unit,
+    )
+    for kind in (xr.DataArray, xr.Variable)
+    for name, (values, unit) in UNITS.items()
+    if name in ("astropy", "pint", "a tensor of pint")
+}
+
+
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("name", UNITS)
 def test_a_unit_is_refused(name: str, entry_point: str, tmp_path: Path) -> None:
@@ -86,6 +99,14 @@ def test_a_mask_of_astropy_is_refused(entry_point: str, tmp_path: Path) -> None:
     assert ferry.to([MASKED.unmasked, MASKED.mask], "torch")[0].tolist() == VALUES
 
 
+def test_columns_of_a_table_that_cannot_be_replaced() -> None:
+    columns = astropy.table.Table({"a": VALUES}).columns
+    with pytest.raises(ferry.FrameworkError, match="TableColumns") as caught:
+        ferry.to(columns, "torch")
+    assert "pass a dict" in caught.value.hint
+    assert ferry.to(dict(columns), "torch")["a"].tolist() == VALUES
+
+
 def test_a_mask_without_a_unit_is_refused() -> None:
     with pytest.raises(ferry.NotATensorError, match="losing its mask"):
         ferry.to(MASKED * ONE, "numpy")
@@ -98,6 +119,7 @@ WITHOUT_UNIT = {
     "pint": (REGISTRY.Quantity(np.array(VALUES), ""), VALUES),
     "a number of pint": (REGISTRY.Quantity(3.0, ""), 3.0),
     "a tensor of pint": (REGISTRY.Quantity(torch.tensor(VALUES), ""), VALUES),
+    "xarray": (xr.DataArray(VALUES * ONE), VALUES),
 }
 
 
@@ -134,7 +156,16 @@ def test_one_argument_without_a_unit_admits_no_other() -> None:
             double(other)
 
 
-@pytest.mark.parametrize("x", [VALUES * METRES, REGISTRY.Quantity(VALUES, "meter"), MASKED])
+@pytest.mark.parametrize(
+    "x",
+    [
+        VALUES * METRES,
+        REGISTRY.Quantity(VALUES, "meter"),
+        MASKED,
+        xr.DataArray(VALUES * METRES),
+        xr.DataArray(MASKED),
+    ],
+)
 def test_a_refused_argument_beside_a_tensor(x: Any) -> None:
     """Arguments with gradients, and those of which some are traced, are converted one by one."""
 
@@ -155,6 +186,7 @@ def test_a_refused_argument_beside_a_tensor(x: Any) -> None:
 def test_a_pickle_keeps_the_unit(name: str) -> None:
     x, unit = UNITS[name]
     back = ferry.pickling.loads(*ferry.pickling.dumps({"a": x}))["a"]
+    back = back.data if isinstance(back, xr.DataArray | xr.Variable) else back
     assert str(getattr(back, "unit", None) or back.units) == unit
 
 

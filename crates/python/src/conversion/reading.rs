@@ -4,7 +4,7 @@ use crate::arrow::column::{self, ArrowColumn};
 use crate::conversion::object_kinds::{Recognised, RecognisedObject, Refusal};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::{Source, SourceMemory};
-use crate::errors::{Result, fail, not_a_tensor, type_name};
+use crate::errors::{Failure, Result, advice, fail, not_a_tensor, type_name};
 use crate::frameworks::{numpy, user_frameworks};
 use crate::interpreter::once::interned;
 use crate::interpreter::owner::Owner;
@@ -26,7 +26,9 @@ pub(crate) fn read<'py>(recognised: RecognisedObject<'_, 'py>) -> Result<Source<
     let object = recognised.object();
     match recognised.kind() {
         Recognised::Registered(index) => read_registered(object, index, read, array_method::read),
-        Recognised::Protocol | Recognised::Unknown => reader::read(object, array_method::read),
+        Recognised::Protocol | Recognised::Unknown => {
+            reader::read(object, |object| read_method(object, array_method::read))
+        }
         Recognised::OrtValue => onnx_runtime::read(object),
         Recognised::ArrowColumn => column::read(object),
         Recognised::Image => image::read(object),
@@ -49,7 +51,9 @@ pub(crate) fn read_for_plan<'py>(recognised: RecognisedObject<'_, 'py>) -> Resul
         Recognised::Registered(index) => {
             read_registered(object, index, read_for_plan, array_method::describe)
         }
-        Recognised::Protocol | Recognised::Unknown => reader::read(object, array_method::describe),
+        Recognised::Protocol | Recognised::Unknown => {
+            reader::read(object, |object| read_method(object, array_method::describe))
+        }
         _ => read(recognised),
     }
 }
@@ -71,6 +75,30 @@ fn read_bare_value<'py>(object: &Bound<'py, PyAny>, refusal: Refusal) -> Result<
         source.framework = "array";
     }
     Ok(source)
+}
+
+/// Reads an object through its `__array__`. An array of xarray is refused where its values are, such as a quantity.
+fn read_method<'py>(
+    object: &Bound<'py, PyAny>,
+    read: impl FnOnce(&Bound<'py, PyAny>) -> Result<Source<'py>>,
+) -> Result<Source<'py>> {
+    let Some((values, refusal)) = refused_values(object)? else { return read(object) };
+    read_bare_value(&values, refusal).map_err(|failure| match failure {
+        Failure::Ferry(error) => {
+            let hint = advice(&error).unwrap_or_default().replace(" x.", " x.data.");
+            error.with_advice(hint).into()
+        }
+        other => other,
+    })
+}
+
+/// The values of an object of xarray, and why they are refused; `None` for other values and objects.
+pub(crate) fn refused_values<'py>(
+    object: &Bound<'py, PyAny>,
+) -> Result<Option<(Bound<'py, PyAny>, Refusal)>> {
+    let Some(values) = array_method::wrapped_values(object)? else { return Ok(None) };
+    let kind = recognise(&values)?.kind();
+    Ok(if let Recognised::Refused(refusal) = kind { Some((values, refusal)) } else { None })
 }
 
 /// Reads a tensor of a registered framework, whose reader returns another object to read.

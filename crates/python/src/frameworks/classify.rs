@@ -3,6 +3,7 @@
 use super::builtin_frameworks::entry_of_refusal;
 use super::user_frameworks;
 use crate::conversion::object_kinds::{Builtin, Recognised};
+use crate::conversion::reading::refused_values;
 use crate::conversion::recognise::{recognise, recognise_type};
 use crate::errors::Result;
 use crate::interpreter::once::interned;
@@ -37,8 +38,12 @@ pub(crate) fn classify_type<'py>(
 /// Whether an object is an array that no framework can use as it is, such as a masked one, or a quantity.
 #[pyfunction]
 pub(crate) fn _is_refused(x: &Bound<'_, PyAny>) -> Result<bool> {
-    let kind = recognise(x)?.kind();
-    Ok(matches!(kind, Recognised::Refused(refusal) if refusal.kind() == "other"))
+    let refusal = match recognise(x)?.kind() {
+        Recognised::Refused(refusal) => Some(refusal),
+        Recognised::Protocol => refused_values(x)?.map(|(_, refusal)| refusal),
+        _ => None,
+    };
+    Ok(refusal.is_some_and(|refusal| refusal.kind() == "other"))
 }
 
 fn name_and_kind(py: Python<'_>, recognised: Recognised) -> Option<(Cow<'static, str>, &'static str)> {

@@ -168,10 +168,17 @@ fn is_unread(object: &Bound<'_, PyAny>) -> Result<bool> {
         Some(in_memory) if in_memory.extract().is_ok_and(|in_memory: bool| !in_memory) => {}
         _ => return Ok(false),
     }
-    let variable = attribute(object, "variable")?;
-    let data = attribute(variable.as_ref().unwrap_or(object), "_data")?;
     // xarray also counts arrays of other libraries, such as JAX, as not in memory.
-    Ok(data.is_some_and(|data| type_name(&data).starts_with("xarray.")))
+    Ok(wrapped_values(object)?.is_some_and(|data| type_name(&data).starts_with("xarray.")))
+}
+
+/// The values of an object of xarray, which are not read; `None` for other objects.
+pub(crate) fn wrapped_values<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+    if attribute(object, "_in_memory")?.is_none() {
+        return Ok(None);
+    }
+    let variable = attribute(object, "variable")?;
+    attribute(variable.as_ref().unwrap_or(object), "_data")
 }
 
 /// Rejects a Dask collection of arrays other than NumPy's: its `__array__` drops masks and downloads from GPUs.

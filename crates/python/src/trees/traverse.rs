@@ -326,7 +326,7 @@ impl<'py, 'a> Walk<'py, 'a> {
         let exact = object.is_exact_instance_of::<PyDict>();
         let result = if exact { PyDict::new(py).into_any() } else { shallow_copy(object)? };
         for (key, value) in results {
-            result.set_item(key, value)?;
+            result.set_item(key, value).map_err(|error| copy_error(object, error))?;
         }
         Ok(result)
     }
