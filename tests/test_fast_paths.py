@@ -194,9 +194,8 @@ OWN_NAMES = {
     "_make",
     "torch._C._functorch",  # for the text of an error
     "_meta",  # Dask is not a framework here, and its arrays have no other name for it
-    "_in_memory",  # xarray is no framework either
+    "_in_memory",  # of xarray, which is not a framework here
     "_data",
-    "_Unsigned",  # an attribute of netCDF
     "_bump_inplace_version",  # Paddle has no public name for it
     "_os_error",
     "_hint_key",

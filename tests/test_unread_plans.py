@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+import tensorstore
 import xarray as xr
 from matrix.check import said
 from support.introspect import FRAMEWORKS, check_tensor
@@ -75,6 +77,24 @@ def test_a_file_reads_an_object_that_states_nothing_once(tmp_path) -> None:
     ferry.save(tmp_path / "x.npy", thing)
     assert thing.reads == 1
     np.testing.assert_array_equal(ferry.load(tmp_path / "x.npy", "numpy"), VALUES)
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
+def test_a_tensorstore_is_not_read_by_a_plan(target: str, tmp_path: Path) -> None:
+    kvstore = {"driver": "file", "path": str(tmp_path)}
+    spec = {"driver": "zarr", "kvstore": kvstore}
+    x = tensorstore.open(spec, create=True, dtype="float32", shape=VALUES.shape).result()
+    x[...] = VALUES.astype("f4")
+    with ferry.trace() as trips:
+        check_tensor(target, ferry.to(x, target), VALUES.astype("f4"))
+    # Nothing can be read.
+    for chunk in tmp_path.glob("[0-9]*"):
+        chunk.write_bytes(b"")
+    for plan in (ferry.plan(x, target), ferry.plan({"a": [x]}, target).parts[0]):
+        assert (plan.action, plan.dtype, plan.shape) == ("copy", "float32", VALUES.shape)
+        assert plan.steps[0] == STEP
+    assert [said(trip.plan) for trip in trips] == [said(ferry.plan(x, target))]
+    refused(ferry.FrameworkError, RuntimeError, lambda: ferry.to(x, target))
 
 
 def has_values(array: xr.DataArray) -> bool:

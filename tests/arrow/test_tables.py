@@ -109,7 +109,8 @@ def test_a_plan_reads_the_schema_of_a_stream_alone() -> None:
     schema = pa.table(COLUMNS).schema
     unread = (
         "read",
-        "a stream can be read once, so that the plan knows its types alone and counts 0 rows",
+        "a plan reads no stream and runs no query, so that it knows the types alone and counts "
+        "0 rows",
     )
     for x in (Reader().reader, Reader(schema)):
         for plan in (ferry.plan(x, "torch"), arrow.plan(x, "torch"), ferry.plan([x], "torch")):
@@ -123,6 +124,17 @@ def test_a_plan_reads_the_schema_of_a_stream_alone() -> None:
         assert ferry.to(x, "numpy")["a"].tolist() == COLUMNS["a"].tolist()
     with pytest.raises(ferry.InvalidArgumentError, match="hint: plan one of its batches"):
         ferry.plan(Reader(), "torch")
+
+
+def test_a_plan_runs_no_query() -> None:
+    rows = []
+    with duckdb.connect() as connection:
+        connection.create_function("record", lambda x: rows.append(x) or x, ["DOUBLE"], "DOUBLE")
+        x = connection.sql("select record(i) as a from range(3) as t(i)")
+        for plan in (ferry.plan(x, "torch"), arrow.plan(x, "torch"), ferry.plan([x], "torch")):
+            assert [(part.dtype, part.shape) for part in plan.parts] == [("float64", (0,))]
+        assert not rows
+        assert ferry.to(x, "torch")["a"].tolist() == rows == [0, 1, 2]
     assert len(ferry.to(Reader(), "torch")["a"]) == 100
 
 

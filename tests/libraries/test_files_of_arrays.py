@@ -54,11 +54,10 @@ def test_variables_of_netcdf4(file: netCDF4.Dataset) -> None:
 
 
 def test_a_plan_does_not_read_netcdf4(file: netCDF4.Dataset) -> None:
-    plan = ferry.plan(file["plain"], "numpy")
-    assert (plan.action, plan.dtype, plan.bytes_moved) == ("copy", "float32", 16)
-    plan = ferry.plan(file["scaled"], "numpy")
-    assert (plan.action, plan.dtype, plan.shape) == ("copy", "unknown", (4,))
-    assert "known when its library reads it" in str(plan)
+    for name in ("plain", "scaled", "holes"):
+        plan = ferry.plan(file[name], "numpy")
+        assert (plan.action, plan.dtype, plan.shape) == ("copy", "unknown", (4,))
+        assert "known when its library reads it" in str(plan)
     with ferry.trace() as trips:
         ferry.to(file["scaled"], "numpy")
     assert [trip.plan.action for trip in trips] == ["copy"]

@@ -125,7 +125,8 @@ def plan(
 ) -> Plan:
     """Explains what `to` would do with the same arguments.
 
-    A stream that can be read once is not read: its plan has the types of the columns and 0 rows.
+    A stream that can be read once is not read, and a query of DuckDB does not run: their plans have
+    the types of the columns and 0 rows.
 
     Args:
         x: As for `to`.

@@ -108,7 +108,7 @@ pub enum Pending {
     Offsets,
     /// Padding the lists of an Arrow column to one length.
     Pad,
-    /// Reading an Arrow stream, which a plan leaves unread because it can be read once.
+    /// Reading an Arrow stream, which can be read once, or running a query: a plan does neither.
     Stream,
 }
 

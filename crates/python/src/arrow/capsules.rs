@@ -120,15 +120,29 @@ fn export(object: &Bound<'_, PyAny>) -> Result<Exported> {
     Ok(Exported::Array(field, array))
 }
 
-/// Whether an object is a stream: what has no length, and no array as a whole, is not there a second time.
-pub(super) fn can_be_read_once(object: &Bound<'_, PyAny>) -> Result<bool> {
+/// Whether a plan leaves an object unread: a query, or a stream. What has no length, and no array as a whole, is not there a second time.
+pub(super) fn is_unread_by_plans(object: &Bound<'_, PyAny>) -> Result<bool> {
     let methods = Methods::of(object)?;
-    Ok(methods.stream && !methods.array && !object.get_type().hasattr("__len__")?)
+    let has_length = || object.get_type().hasattr("__len__");
+    Ok(methods.stream && !methods.array && (!has_length()? || is_query(object)))
 }
 
-/// Reads the type of a stream, and nothing of the stream itself.
+/// Whether an object is a relation of DuckDB, whose query runs each time that it is read.
+fn is_query(object: &Bound<'_, PyAny>) -> bool {
+    type_name(object).ends_with(".DuckDBPyRelation")
+}
+
+/// Reads the type of a stream or a query, and no row.
 pub(super) fn read_schema(object: &Bound<'_, PyAny>) -> Result<Field> {
     const METHOD: &str = "__arrow_c_schema__";
+    if is_query(object) {
+        let empty =
+            object.call_method1("limit", (0,)).map_err(|error| call_failed(object, "limit", error))?;
+        return Ok(match open(&empty)? {
+            Opened::Array(field, _) => field,
+            Opened::Stream(stream) => stream.field().clone(),
+        });
+    }
     let with_schema = if object.hasattr(METHOD)? {
         object.clone()
     } else {

@@ -21,7 +21,7 @@ use tensorferry_core::{DType, ErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Purpose {
     Conversion,
-    /// A stream that can be read once is left unread.
+    /// A stream, which can be read once, and a query are left unread.
     Plan,
 }
 
@@ -52,7 +52,7 @@ fn read_for<'py>(
     options: &ArrowOptions,
 ) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
-    if purpose == Purpose::Plan && capsules::can_be_read_once(object)? {
+    if purpose == Purpose::Plan && capsules::is_unread_by_plans(object)? {
         let field = capsules::read_schema(object)?;
         return selection.build(py, &field, Vec::new(), &ArrowOptions { is_unread: true, ..*options });
     }

@@ -12,8 +12,8 @@
 //!
 //! A conversion may be slow (a Dask graph, a file). If the object states its dtype and shape, the plan is made from these, and
 //! the conversion runs once, when the plan is executed. `ferry.plan` runs none: what the object does not state is known when its
-//! library reads it. `__array__(copy=False)` is no conversion, because NumPy's protocol forbids a copy, with two exceptions that are
-//! not called: Dask computes its graph, and xarray reads the variable of an opened file and keeps the values.
+//! library reads it. `__array__(copy=False)` is called for a plan too, because NumPy's protocol forbids a copy. Three libraries read or
+//! compute the values all the same, and are not called: Dask, TensorStore, and xarray for the variable of an opened file.
 //!
 //! The method is called directly. `numpy.asarray(x, copy=False)` warns if the method lacks the argument and calls it anyway,
 //! and it drops the mask of a masked array.
@@ -55,45 +55,47 @@ fn read_or<'py>(
     object: &Bound<'py, PyAny>,
     convert: impl FnOnce(&Bound<'py, PyAny>) -> Result<Source<'py>>,
 ) -> Result<Source<'py>> {
-    // Dask warns about `copy=False` and computes the graph.
-    if is_dask_collection(object)? {
+    let is_dask = is_dask_collection(object)?;
+    if is_dask {
         check_dask_meta(object)?;
-        return plan_conversion(object)?.ok_or_else(|| {
-            fail(
-                ErrorKind::NotATensor,
-                format!(
-                    "the shape of the Dask collection {} is unknown before it is computed",
-                    type_name(object)
-                ),
-                "pass x.compute(), or call x.compute_chunk_sizes() first",
-            )
-        });
-    }
-    if is_unread(object)?
-        && let Some(source) = plan_conversion(object)?
+    } else if !is_unread(object)?
+        && let Some(source) = share(object)?
     {
         return Ok(source);
     }
-    match call(object, Some(false)) {
-        Ok(array) if !numpy::is_unshared(&array)? => {
-            let tensor = numpy::read_array(&array)?;
-            if let Some(stated) = numpy_type(object)? {
-                check_stated(object, Some(stated), &tensor)?;
-            }
-            let mut source = Source::in_place(object.clone(), "array", tensor);
-            source.through_array = true;
-            Ok(source)
-        }
-        Ok(array) => converted(checked(object, array)?),
-        // `method_error` wraps every `Exception`, so this is a `KeyboardInterrupt` or the like, or the method has returned something else.
-        Err(failure @ (Failure::Python(_) | Failure::Ferry(_))) => Err(failure),
-        // The object cannot share its memory, or does not accept the argument.
-        Err(_) => match plan_conversion(object)? {
-            Some(source) => Ok(source),
-            None if is_empty(object)? => Err(without_values(object)),
-            None => convert(object),
-        },
+    match plan_conversion(object)? {
+        Some(source) => Ok(source),
+        None if is_dask => Err(fail(
+            ErrorKind::NotATensor,
+            format!(
+                "the shape of the Dask collection {} is unknown before it is computed",
+                type_name(object)
+            ),
+            "pass x.compute(), or call x.compute_chunk_sizes() first",
+        )),
+        None if is_empty(object)? => Err(without_values(object)),
+        None => convert(object),
     }
+}
+
+/// The object's own memory, or the new array that it returns instead; `None` if it cannot share, or does not accept the argument.
+fn share<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Source<'py>>> {
+    let array = match call(object, Some(false)) {
+        Ok(array) => array,
+        Err(Failure::WithCause(..)) => return Ok(None),
+        // `method_error` wraps every `Exception`, so this is a `KeyboardInterrupt` or the like, or the method has returned something else.
+        Err(failure) => return Err(failure),
+    };
+    if numpy::is_unshared(&array)? {
+        return converted(checked(object, array)?).map(Some);
+    }
+    let tensor = numpy::read_array(&array)?;
+    if let Some(stated) = numpy_type(object)? {
+        check_stated(object, Some(stated), &tensor)?;
+    }
+    let mut source = Source::in_place(object.clone(), "array", tensor);
+    source.through_array = true;
+    Ok(Some(source))
 }
 
 /// Runs the conversion of an object by its `__array__`.
@@ -162,8 +164,11 @@ fn is_empty(object: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(is_h5py && attribute(object, "shape")?.is_some_and(|shape| shape.is_none()))
 }
 
-/// Whether it is an object of xarray whose values are in a file.
+/// Whether it is a TensorStore, or an object of xarray whose values are in a file.
 fn is_unread(object: &Bound<'_, PyAny>) -> Result<bool> {
+    if type_name(object).starts_with("tensorstore.") {
+        return Ok(true);
+    }
     match attribute(object, "_in_memory")? {
         Some(in_memory) if in_memory.extract().is_ok_and(|in_memory: bool| !in_memory) => {}
         _ => return Ok(false),
@@ -206,19 +211,12 @@ fn numpy_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
     }
 }
 
-/// The element type that a conversion must return, if the object states one. netCDF4 states that of the numbers in the file, which it
-/// may scale or read as unsigned.
+/// The element type that a conversion must return, if the object states one. netCDF4 states that of the numbers in the file, some of which
+/// it may scale or mask.
 fn stated_type(object: &Bound<'_, PyAny>) -> Result<Option<DType>> {
-    if type_name(object).starts_with("netCDF4.")
-        && ["scale_factor", "add_offset", "_Unsigned"]
-            .iter()
-            .any(|name| object.hasattr(*name).unwrap_or(false))
-    {
-        return Ok(None);
-    }
     // A NumPy dtype has no nulls.
     if let Some(dtype) = numpy_type(object)? {
-        return Ok(Some(dtype));
+        return Ok((!type_name(object).starts_with("netCDF4.")).then_some(dtype));
     }
     let stated = attribute(object, "dtype")?.filter(|stated| !stated.is_none());
     if let Some(hint) = table_hint(object) {
