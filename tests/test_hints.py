@@ -6,6 +6,7 @@ Each case is a call that fails, words of its hint, and the call as the hint says
 from __future__ import annotations
 
 import ast
+import datetime
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import mlx.core as mx
 import numpy as np
+import onnxruntime as ort
 import pytest
 import scipy.sparse
 import tensorflow as tf
@@ -172,6 +174,9 @@ FILE = h5py.File("hints", "w", driver="core", backing_store=False)
 FILE["numbers"], FILE["empty"], FILE["text"] = [1.0, 2.0], h5py.Empty("f4"), ["b", "a"]
 FILE["fields"] = np.ones(2, [("name", "f4")])
 FILE["dates"] = DATES.astype(h5py.opaque_dtype(DATES.dtype))
+FILE["bytes"] = np.void(b"ab")
+REFERENCES = FILE.create_dataset("references", 1, h5py.ref_dtype)
+REFERENCES[0] = FILE["numbers"].ref
 ROWS = FILE.create_dataset("rows", 2, h5py.vlen_dtype(np.int32))
 ROWS[0], ROWS[1] = [1, 2], [3]
 FILE.create_group("group")["inside"] = [1.0, 2.0]
@@ -186,6 +191,9 @@ FOLLOWED = {
     "fields": (np.ones(2, [("name", "f4")]), [1, 1]),
     "fields of h5py": (FILE["fields"], [1, 1]),
     "fields of xarray": (xr.DataArray(np.ones(2, [("name", "f4")])), [1, 1]),
+    "a value of bytes": (np.void(b"ab"), [97, 98]),
+    "a value of bytes in h5py": (FILE["bytes"], [97, 98]),
+    "every second value of bytes": (np.array([b"ab", b"cd", b"ef"], "V2")[::2], [97, 98, 101, 102]),
     "bytes without a type": (np.ones((1, 2), "i1").view("V2"), [[1, 1]]),
     "bytes behind __array__": (Table(np.ones((1, 2), "i1").view("V2")), [[1, 1]]),
     "gradients of integers": (np.zeros(2, jax.dtypes.float0), [0, 0]),
@@ -193,9 +201,11 @@ FOLLOWED = {
     "text": (np.array(["b", "a", "b"]), [1, 0, 1]),
     "bytes": (np.array([b"b", b"a", b"b"]), [1, 0, 1]),
     "variable text": (np.array(["b", "a"], np.dtypes.StringDType()), [1, 0]),
-    "text as objects": (np.array(["b", "a"], object), [1, 0]),
-    "text of h5py": (FILE["text"], [1, 0]),
     "rows": (np.array([np.arange(2), np.arange(3)], object), [0, 1, 0, 1, 2]),
+    "rows of rows": (np.array([[np.arange(2)], [np.arange(3)]], object), [0, 1, 0, 1, 2]),
+    "references of h5py": (REFERENCES, [[1, 2]]),
+    "references": (REFERENCES[:], [[1, 2]]),
+    "a reference": (REFERENCES[0], [1, 2]),
     "rows of h5py": (ROWS, [1, 2, 3]),
     "numbers as objects": (np.array([1, 2.5], object), [1, 2.5]),
     "a dataset without values": (FILE["empty"], []),
@@ -212,8 +222,55 @@ def test_the_expression_of_a_hint(name):
     for call in (ferry.to, ferry.plan):
         with pytest.raises(ferry.FerryError) as caught:
             call(x, "torch")
-    found = ferry.to(follow(caught.value, x=x, value=0), "torch")
+    found = ferry.to(follow(caught.value, x=x, value=0, file=FILE), "torch")
     assert jax.tree.map(lambda tensor: tensor.tolist(), found) == values
+
+
+def objects(*values: Any) -> np.ndarray:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+OBJECTS = {
+    "text": (objects("b", "a"), [1, 0]),
+    "text of h5py": (FILE["text"], [1, 0]),
+    "text of h5py as str": (FILE["text"].asstr(), [1, 0]),
+    "text and nothing": (objects("b", None, "a", "b"), [1, 2, 0, 1]),
+    "bytes": (objects(b"a", b"\xff"), [1, 0]),
+    "numbers and text": (objects(2, "a", 2), [1, 0, 1]),
+    "dicts": (objects({"a": 1}, {"b": 2}, {"a": 1}), [0, 1, 0]),
+    "dates": (objects(datetime.date(2021, 1, 1), datetime.date(2020, 1, 1)), [1, 0]),
+    "text of xarray": (xr.DataArray(objects("a", None)), [0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_the_hint_for_objects_numbers_them(name):
+    x, values = OBJECTS[name]
+    for call in (ferry.to, ferry.plan):
+        with pytest.raises(ferry.UnsupportedDTypeError) as caught:
+            call(x, "torch")
+    assert ferry.to(follow(caught.value, way=1, x=x), "torch").tolist() == values
+
+
+OUTS = {
+    "bytearray": bytearray(FLOATS.nbytes),
+    "memoryview": memoryview(np.zeros_like(FLOATS)),
+    "OrtValue": ort.OrtValue.ortvalue_from_numpy(np.zeros_like(FLOATS)),
+    "DataArray": xr.DataArray(np.zeros_like(FLOATS)),
+}
+
+
+@pytest.mark.parametrize("name", OUTS)
+def test_out_over_the_memory_of_another_object(name):
+    out, x = OUTS[name], torch.from_numpy(FLOATS)
+    with pytest.raises(ferry.InvalidArgumentError) as caught:
+        ferry.to(x, "torch", out=out)
+    found = follow(caught.value, x=x, out=out, dtype="float32")
+    assert '"numpy" as the target' in caught.value.hint
+    ferry.to(x, "numpy", out=found)
+    np.testing.assert_array_equal(np.frombuffer(ferry.to(out, "numpy"), "f4"), FLOATS.ravel())
 
 
 def test_out_that_is_a_dataset():

@@ -9,15 +9,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import dask
 import datasets
+import grain
+import h5py
 import jax
 import keras
 import numpy as np
 import onnx
+import paddle
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
+import safetensors
 import tensorflow as tf
 import torch
 import xarray as xr
@@ -32,9 +38,28 @@ VALUES = [1.5, 2.5, 3.5]
 INPUT = keras.Input((3,))
 DATASET = datasets.Dataset(pa.table({"y": VALUES, "z": [1, 2, 3]}))
 STREAM = DATASET.to_iterable_dataset()
+FILES = pyarrow.dataset.dataset(pa.table({"y": VALUES}))
 LOADER = torch.utils.data.DataLoader(torch.tensor(VALUES), batch_size=3)
 KEY = nnx.Rngs(0).default.key
 GROUP = xr.Dataset({"y": ("t", VALUES)}, {"t": VALUES})
+
+
+class Rows:
+    """A map-style dataset of one batch."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.array(VALUES)
+
+
+class KerasRows(Rows, keras.utils.PyDataset):
+    pass
+
+
+class PaddleRows(Rows, paddle.io.Dataset):
+    pass
 
 
 def masked() -> Any:
@@ -64,6 +89,13 @@ REFUSED = {
         lambda: INPUT * 1, [VALUES], {"keras": keras, "inputs": INPUT, "values": np.array([VALUES])}
     ),
     "key of flax": Case(lambda: KEY, jax.random.key_data(KEY.get_value()).tolist(), {"jax": jax}),
+    "stream of flax": Case(
+        lambda: nnx.Rngs(0).default, jax.random.key_data(KEY.get_value()).tolist(), {"jax": jax}
+    ),
+    "levels of pandas": Case(
+        lambda: pd.MultiIndex.from_arrays([VALUES, [1, 2, 3]], names=["y", "z"]),
+        {"y": VALUES, "z": [1, 2, 3]},
+    ),
 }
 # `save` and `export` open any mapping.
 MAPPINGS = {
@@ -87,6 +119,31 @@ OTHERS = {
     ),
     "dataset of TensorFlow": Case(lambda: tf.data.Dataset.from_tensors(VALUES)),
     "generator": Case(lambda: (np.array(VALUES) for _ in range(1))),
+    "map": Case(lambda: map(np.array, [VALUES])),
+    "zip": Case(lambda: zip([np.array(VALUES)], strict=True), [VALUES]),
+    "iterator": Case(lambda: iter([np.array(VALUES)])),
+    "map-style dataset": Case(Rows),
+    "PyDataset": Case(lambda: KerasRows()),
+    "loader of Paddle": Case(lambda: paddle.io.DataLoader(PaddleRows(), batch_size=None)),
+    "dataset of grain": Case(lambda: grain.MapDataset.source([np.array(VALUES)])),
+    "iterable dataset of grain": Case(
+        lambda: grain.MapDataset.source([np.array(VALUES)]).to_iter_dataset()
+    ),
+    "loader of grain": Case(
+        lambda: grain.DataLoader(data_source=Rows(), sampler=grain.samplers.SequentialSampler(1))
+    ),
+    "view of a dict": Case({"a": np.array(VALUES)}.values),
+    "range": Case(lambda: range(3), [0, 1, 2]),
+    "delayed array": Case(lambda: dask.delayed(np.array)(VALUES)),
+    "dataset of files": Case(lambda: FILES, {"y": VALUES}),
+    "scanner": Case(lambda: FILES.scanner(), {"y": VALUES}),
+    "tree of xarray": Case(
+        lambda: xr.DataTree(xr.Dataset({"y": ("x", VALUES)})), {"y": VALUES}, {"name": "/"}
+    ),
+    "shape and type": Case(lambda: jax.ShapeDtypeStruct((3,), "float32"), [0, 0, 0], {"jax": jax}),
+    "SequenceProto": Case(
+        lambda: onnx.numpy_helper.from_list([np.array(VALUES)]), [VALUES], {"onnx": onnx}
+    ),
     "shared array": Case(lambda: multiprocessing.Array("d", VALUES)),
     "shared value": Case(lambda: multiprocessing.Value("d", 1.5), 1.5),
     "TensorProto": Case(
@@ -103,13 +160,13 @@ def check(case: Case, call: Callable[[Any], Any]) -> None:
     with pytest.raises(ferry.NotATensorError) as caught:
         call(x)
     names = {"x": x, "framework": "numpy", "rows": 3, "name": "a"}
-    result = follow(caught.value, **names, **case.names)
+    result = follow(caught.value, **names | case.names)
     if "ferry.feed" in caught.value.hint or "batches" in caught.value.hint:
         result = next(iter(result))
     result = ferry.to(result, "torch")
     if isinstance(result, dict):
         assert {name: column.tolist() for name, column in result.items()} == case.expected
-    elif isinstance(result, tuple):
+    elif isinstance(result, (list, tuple)):
         assert [part.tolist() for part in result] == case.expected
     else:
         assert result.tolist() == case.expected
@@ -127,6 +184,14 @@ def test_a_refused_type(name: str, entry_point: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MAPPINGS)
 def test_a_mapping_that_reads_files(name: str, entry_point: str, tmp_path: Path) -> None:
     check(MAPPINGS[name], lambda x: ENTRY_POINTS[entry_point](x, tmp_path))
+
+
+@pytest.mark.parametrize("call", [ferry.to, ferry.plan])
+def test_an_opened_file_of_safetensors(call: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    ferry.save(path, {"y": np.array(VALUES)})
+    with safetensors.safe_open(path, "np") as file:
+        check(Case(lambda: file, {"y": VALUES}, {"path": path}), lambda x: call(x, "numpy"))
 
 
 def test_a_framework_keeps_what_it_can_use() -> None:
@@ -164,6 +229,22 @@ def test_libraries_of_tables_as_targets(target: Any) -> None:
         ferry.to(x, target)
     name = target if isinstance(target, str) else target.__name__
     assert READERS[name](follow(caught.value, x=x)) == VALUES
+
+
+def test_h5py_as_a_target() -> None:
+    x = torch.tensor(VALUES)
+    for target in ("h5py", h5py):
+        with pytest.raises(ferry.InvalidArgumentError) as caught:
+            ferry.to(x, target)
+        with h5py.File("target", "w", driver="core", backing_store=False) as file:
+            follow(caught.value, x=x, file=file, name="y")
+            assert file["y"][:].tolist() == VALUES
+
+
+def test_cudf_as_a_target() -> None:
+    with pytest.raises(ferry.InvalidArgumentError) as caught:
+        ferry.to(torch.tensor(VALUES), "cudf")
+    assert follow(caught.value) == "cupy"
 
 
 @pytest.mark.parametrize("target", ["keras", keras, tf.keras, "numba"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import awkward
 import pytest
+import torch
 from support.followed_hints import follow
 
 import tensorferry as ferry
@@ -13,6 +14,14 @@ import tensorferry as ferry
 
 def test_a_regular_array_converts() -> None:
     assert ferry.to(awkward.Array([[1, 2], [3, 4]]), "torch").tolist() == [[1, 2], [3, 4]]
+
+
+def test_out_that_is_a_regular_array() -> None:
+    x, out = torch.ones(2, 2), awkward.Array([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.raises(ferry.InvalidArgumentError) as caught:
+        ferry.to(x.double(), "numpy", out=out)
+    ferry.to(x.double(), "numpy", out=follow(caught.value, out=out))
+    assert out.tolist() == x.tolist()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 import torch
 import uncertainties
 import zarr
+from support.entry_points import ENTRY_POINTS
 from support.followed_hints import follow
 from support.refusals import fact_and_hint, refused
 from uncertainties import unumpy
@@ -82,6 +83,18 @@ def test_hints_of_netcdf4(file: netCDF4.Dataset) -> None:
 
     assert converted(file["holes"]).tolist() == [0, -5, 2, 3]
     assert converted(file["text"]).tolist() == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
+def test_a_file_of_netcdf4_is_a_group(
+    file: netCDF4.Dataset, entry_point: str, tmp_path: Path
+) -> None:
+    group = file.createGroup("group")
+    group.createVariable("x", "f4", "x")[:] = NUMBERS
+    with pytest.raises(ferry.NotATensorError) as caught:
+        ENTRY_POINTS[entry_point](group, tmp_path)
+    found = ferry.to(follow(caught.value, x=group), "torch")
+    assert found["x"].tolist() == NUMBERS.tolist()
 
 
 def test_arrays_of_zarr(group: zarr.Group, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import numpy
 import tensorferry as ferry
 
 
-def follow(error: ferry.FerryError, **names: Any) -> Any:
+def follow(error: ferry.FerryError, way: int = 0, **names: Any) -> Any:
     """The value of the expression that a hint says to pass, to use or to call."""
-    _, text = re.split(r"\b(?:pass|use|call) |: ", error.hint, maxsplit=1)
+    _, text = re.split(r"\b(?:pass|use|call) (?:out=)?|: ", error.hint, maxsplit=1)
+    text = text.split(", or ")[way]
     for end in range(len(text), 0, -1):
         try:
             expression = ast.parse(text[:end].strip(), mode="eval")

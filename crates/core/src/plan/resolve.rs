@@ -55,7 +55,8 @@ pub(super) fn result_dtype(
         let real_part = match source.framework {
             "tensorflow" => "tf.math.real(x)",
             "paddle" => "x.real()",
-            _ => "x.real",
+            "torch" | "jax" | "mlx" | "cupy" => "x.real",
+            _ => "numpy.real(x)",
         };
         return Err(
             Error::new(ErrorKind::UnsupportedDType, fact).with_hint_value(hints::TAKE_REAL_PART, real_part)

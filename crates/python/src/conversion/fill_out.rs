@@ -179,14 +179,26 @@ fn read_out(
         other => other,
     })?;
     let invalid = |fact: String, hint: &str| Err(fail(ErrorKind::InvalidArgument, fact, hint));
-    if matches!(given.framework, "array" | "dlpack") && out.hasattr("__setitem__")? {
-        let fact = format!("out is an object of type {}, which its own library writes", type_name(out));
-        let framework = if given.framework == "array" { "numpy" } else { target.framework };
-        return invalid(fact, &format!("write out[...] = ferry.to(x, \"{framework}\")"));
-    }
     if given.framework != target.framework {
-        let fact = format!("out is a {} tensor and the target is {}", given.framework, target.framework);
-        return invalid(fact, "name the framework of out, or pass an out of the target framework");
+        let fact =
+            format!("out is an object of type {} and the target is {}", type_name(out), target.framework);
+        let described = given.describe();
+        let is_in_host_memory = described.pending.is_none() && described.device.is_host();
+        let write = format!("write out[...] = ferry.to(x, \"{}\")", target.framework);
+        return invalid(
+            fact,
+            match given.framework {
+                "buffer" => {
+                    "pass out=numpy.frombuffer(out, dtype).reshape(x.shape), and \"numpy\" as the target"
+                }
+                "dlpack" if out.hasattr("__setitem__")? => &write,
+                "array" | "dlpack" if is_in_host_memory => {
+                    "pass out=ferry.to(out, \"numpy\", copy=False), and \"numpy\" as the target"
+                }
+                "array" if out.hasattr("__setitem__")? => "write out[...] = ferry.to(x, \"numpy\")",
+                _ => "name the framework of out, or pass an out of the target framework",
+            },
+        );
     }
     if options.copy == Some(false) {
         return invalid(

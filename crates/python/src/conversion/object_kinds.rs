@@ -226,7 +226,7 @@ impl Refusal {
     pub(crate) fn error(self, object: &Bound<'_, PyAny>) -> Failure {
         let (fact, hint) = match self {
             Self::Library(types) => return types.error(object),
-            Self::Masked => (MASKED_FACT, "pass x.filled(value), or x.data and x.mask separately"),
+            Self::Masked => (MASKED_FACT, "pass x.filled(value), or numpy.asarray(x) and x.mask separately"),
             Self::JaxTracer => (
                 "a JAX tracer has no memory: the function is being traced by jit, grad or vmap",
                 "decorate the function that needs it with @ferry.via(framework, grad=True), or convert the tensor outside the \
@@ -237,8 +237,11 @@ impl Refusal {
                 "pass jax.random.key_data(x) instead",
             ),
             Self::FlaxKeys => (
-                "a variable of flax holds JAX random keys, which have no numeric element type",
-                "pass jax.random.key_data(x.get_value()) instead",
+                "a variable or a stream of flax holds JAX random keys, which have no numeric element type",
+                match object.hasattr("key") {
+                    Ok(true) => "pass jax.random.key_data(x.key.get_value()) instead",
+                    _ => "pass jax.random.key_data(x.get_value()) instead",
+                },
             ),
             Self::JaxSparse => {
                 ("a sparse JAX array has no dense memory", "pass x.todense(), or its data and indices")

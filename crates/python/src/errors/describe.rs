@@ -30,13 +30,20 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     }
     let hint = library_hint(object).unwrap_or_else(|| {
         let hint = match name.as_str() {
-            "int" | "float" | "complex" | "bool" => "make a tensor of it first: numpy.asarray(x)",
+            "int" | "float" | "complex" | "bool" | "range" => "make a tensor of it first: numpy.asarray(x)",
             _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
+            _ if is_loader(object) => "use ferry.feed(x, framework), if it yields batches of tensors",
             _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
         };
         hint.to_owned()
     });
     fail(ErrorKind::NotATensor, format!("an object of type {name} is not a tensor"), hint)
+}
+
+/// Whether the object is an iterable or a map-style dataset.
+fn is_loader(object: &Bound<'_, PyAny>) -> bool {
+    let has = |name: &str| object.get_type().hasattr(name).unwrap_or(false);
+    !object.is_instance_of::<PyString>() && (has("__iter__") || has("__len__") && has("__getitem__"))
 }
 
 /// The error for an object of HDF5 with a null dataspace.

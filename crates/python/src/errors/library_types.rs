@@ -31,14 +31,19 @@ const fn advised(module: &'static str, names: &'static [&'static str], hint: &'s
     LibraryTypes { module, names, fact: None, hint }
 }
 
+/// A group of arrays, refused also in a tree, because to open it reads its files.
+const fn group(module: &'static str, names: &'static [&'static str], hint: &'static str) -> LibraryTypes {
+    refused(module, names, "a group of arrays is not opened, because that would read its files", hint)
+}
+
 const ASTROPY_UNITS: &str = "astropy.units.quantity";
 const ASTROPY_COLUMNS: &str = "astropy.table.column";
 const ASTROPY_DATA: &str = "astropy.nddata.nddata";
 const PINT: &str = "pint.facets.plain.quantity";
-const GROUP_FACT: &str = "a group of arrays is not opened, because that would read its files";
 const NUMBA_FACT: &str =
     "a typed container of Numba is not opened, because that would copy its items one by one";
-const FEED: &str = "use ferry.feed(x, framework), which converts batch by batch";
+const PINT_NUMBER_HINT: &str =
+    "pass numpy.asarray(x.magnitude), or numpy.asarray(x.m_as(\"{units}\")) to state the unit";
 
 static LIBRARY_TYPES: &[LibraryTypes] = &[
     refused(
@@ -46,37 +51,6 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
         &["Quantity"],
         "an astropy quantity of the unit {unit} cannot be converted without losing its unit",
         "pass x.value, or x.to_value(\"{unit}\") to state the unit",
-    ),
-    refused(
-        PINT,
-        &["PlainQuantity"],
-        "a pint quantity of the unit {units} cannot be converted without losing its unit",
-        "pass x.magnitude, or x.m_as(\"{units}\") to state the unit",
-    ),
-    refused(
-        "astropy.utils.masked.core",
-        &["Masked"],
-        "a masked array of astropy cannot be converted without losing its mask",
-        "pass x.filled(value), or x.unmasked and x.mask separately",
-    ),
-    refused(
-        "keras.src.backend.common.keras_tensor",
-        &["KerasTensor"],
-        "a symbolic Keras tensor has no values: it stands for a value in a model",
-        "pass keras.Model(inputs, x)(values), which computes it",
-    ),
-    refused(
-        "xarray.core.dataset",
-        &["Dataset"],
-        GROUP_FACT,
-        "pass dict(x.data_vars), or one of its variables",
-    ),
-    refused("zarr.core.group", &["Group"], GROUP_FACT, "pass dict(x.arrays()), or one of its arrays"),
-    refused("h5py._hl.group", &["Group"], GROUP_FACT, "pass dict(x), or one of its datasets"),
-    advised(
-        "uncertainties.",
-        &["AffineScalarFunc"],
-        "pass numpy.asarray(x.nominal_value), and numpy.asarray(x.std_dev) separately",
     ),
     refused(
         ASTROPY_COLUMNS,
@@ -91,12 +65,49 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
         "pass x.data, and x.mask separately",
     ),
     refused(
+        "astropy.utils.masked.core",
+        &["Masked"],
+        "a masked array of astropy cannot be converted without losing its mask",
+        "pass x.filled(value), or x.unmasked and x.mask separately",
+    ),
+    refused(
+        PINT,
+        &["PlainQuantity"],
+        "a pint quantity of the unit {units} cannot be converted without losing its unit",
+        "pass x.magnitude, or x.m_as(\"{units}\") to state the unit",
+    ),
+    refused(
+        "keras.src.backend.common.keras_tensor",
+        &["KerasTensor"],
+        "a symbolic Keras tensor has no values: it stands for a value in a model",
+        "pass keras.Model(inputs, x)(values), which computes it",
+    ),
+    refused(
         "pyarrow.lib",
         &["Scalar"],
         "a scalar of pyarrow is not a tensor",
         "pass numpy.asarray(x.as_py())",
     ),
+    refused(
+        "pandas",
+        &["MultiIndex"],
+        "a MultiIndex of pandas has several columns",
+        "pass x.to_frame(index=False), a table of its levels",
+    ),
+    group("xarray.core.dataset", &["Dataset"], "pass dict(x.data_vars), or one of its variables"),
+    group("xarray.core.datatree", &["DataTree"], "pass dict(x[name].data_vars) for each name in x.groups"),
+    group("netCDF4.", &["Dataset"], "pass dict(x.variables), or one of its variables"),
+    group("zarr.core.group", &["Group"], "pass dict(x.arrays()), or one of its arrays"),
+    group("h5py._hl.group", &["Group"], "pass dict(x), or one of its datasets"),
+    advised("h5py.h5r", &["Reference"], "pass file[x], the dataset to which it refers"),
+    advised(
+        "uncertainties.",
+        &["AffineScalarFunc"],
+        "pass numpy.asarray(x.nominal_value), and numpy.asarray(x.std_dev) separately",
+    ),
     advised("polars.lazyframe.frame", &["LazyFrame"], "pass x.collect()"),
+    advised("pyarrow._dataset", &["Dataset", "Scanner"], "pass x.to_table()"),
+    advised("dask.", &["Delayed", "Bag"], "pass x.compute()"),
     advised(
         "datasets.arrow_dataset",
         &["Dataset"],
@@ -128,18 +139,13 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
         &["Array"],
         "use ferry.arrow.to(awkward.to_arrow(x), framework, ragged=\"dense\", pad=0, nulls=0)",
     ),
-    advised("torch.utils.data", &["DataLoader", "Dataset"], FEED),
-    advised("tensorflow.python.data", &["DatasetV2"], FEED),
-    advised("builtins", &["generator"], FEED),
     advised("multiprocessing.sharedctypes", &["SynchronizedBase"], "pass x.get_obj(), and hold x.get_lock()"),
     advised("onnx.", &["TensorProto"], "pass onnx.numpy_helper.to_array(x)"),
-    refused(
-        "xarray.core.",
-        &["DataVariables", "Coordinates"],
-        GROUP_FACT,
-        "pass dict(x), or one of its arrays",
-    ),
-    refused("numpy.lib.", &["NpzFile"], GROUP_FACT, "pass dict(x), or one of its arrays"),
+    advised("onnx.", &["SequenceProto"], "pass onnx.numpy_helper.to_list(x)"),
+    advised("jax", &["ShapeDtypeStruct"], "pass jax.numpy.zeros(x.shape, x.dtype), because it has no values"),
+    advised("builtins", &["safe_open"], "use ferry.load(path, framework), or pass x.get_tensor(name)"),
+    group("xarray.core.", &["DataVariables", "Coordinates"], "pass dict(x), or one of its arrays"),
+    group("numpy.lib.", &["NpzFile"], "pass dict(x), or one of its arrays"),
     refused("cv2", &["UMat"], "a UMat of OpenCV has no protocol that reads its memory", "pass x.get()"),
     refused("numba.typed.typedlist", &["List"], NUMBA_FACT, "pass list(x)"),
     refused("numba.typed.typeddict", &["Dict"], NUMBA_FACT, "pass dict(x)"),
@@ -178,9 +184,15 @@ impl LibraryTypes {
 
     fn hint(&self, object: &Bound<'_, PyAny>) -> String {
         let hint = fill(self.hint, object);
-        // A masked quantity has a unit too.
-        let is_masked = self.module == ASTROPY_UNITS && object.hasattr("unmasked").unwrap_or(false);
-        if is_masked { hint.replace("x.", "x.unmasked.") } else { hint }
+        let has = |name: &str| object.hasattr(name).unwrap_or(false);
+        match self.module {
+            // What has a unit may have a mask too.
+            ASTROPY_UNITS if has("unmasked") => hint.replace("x.", "x.unmasked."),
+            ASTROPY_COLUMNS if has("filled") => hint.replace("x.", "x.filled(value)."),
+            // A number is not a tensor.
+            PINT if !has("shape") => fill(PINT_NUMBER_HINT, object),
+            _ => hint,
+        }
     }
 
     /// The value of a quantity whose unit is 1, which is converted in place of the quantity; `None` for all other objects.

@@ -235,7 +235,7 @@ impl<'py> BatchStart<'_, 'py> {
 
 /// Whether the object is an array of text or of Python objects, which is not a tensor.
 fn is_text(object: &Bound<'_, PyAny>) -> Result<bool> {
-    let Some(dtype) = object.getattr_opt("dtype")? else { return Ok(false) };
+    let Ok(Some(dtype)) = object.getattr_opt("dtype") else { return Ok(false) };
     let text = |name: &str| -> PyResult<String> {
         Ok(dtype.getattr_opt(name)?.map(|value| value.to_string()).unwrap_or_default())
     };

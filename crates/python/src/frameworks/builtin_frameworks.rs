@@ -157,7 +157,7 @@ pub(crate) static REGISTER: [Entry; COUNT] = [
             ),
             known(
                 ModulePattern::Is("flax.nnx.rnglib"),
-                &["RngKey"],
+                &["RngKey", "RngStream"],
                 TypeKind::Unsupported(Refusal::FlaxKeys),
             ),
         ],

@@ -12,13 +12,15 @@ use tensorferry_core::{Error, ErrorKind};
 const DEVICES: [&str; 3] = ["cpu", "cuda", "gpu"];
 
 /// Libraries that callers name instead of a framework, and what to do instead.
-const LIBRARIES: [(&[&str], &str); 3] = [
+const LIBRARIES: [(&[&str], &str); 5] = [
     (
         &["polars", "pandas", "arrow", "pyarrow"],
         "use ferry.arrow.export(x), which pyarrow, polars and pandas read as an Arrow column or table",
     ),
     (&["keras"], "pass keras.backend.backend(), the framework that Keras uses"),
     (&["numba"], "pass \"numpy\", whose arrays Numba uses"),
+    (&["h5py", "zarr"], "use file.create_dataset(name, data=ferry.to(x, \"numpy\"))"),
+    (&["cudf"], "pass \"cupy\", whose arrays cudf.Series takes"),
 ];
 
 /// The name in the argument `framework`, which is a string or a module.

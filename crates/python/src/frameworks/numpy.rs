@@ -19,7 +19,7 @@ use numpy::npyffi::{
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyType};
+use pyo3::types::PyType;
 use std::sync::Mutex;
 use tensorferry_core::borrow_table::ElementRange;
 use tensorferry_core::dtype::DTypes;
@@ -433,14 +433,17 @@ pub(crate) const NUMBER_THE_STRINGS: &str =
 
 /// The hint for an array of objects like this one.
 fn hint_for_objects(example: &Bound<'_, PyAny>) -> &'static str {
-    if example.is_instance_of::<PyString>() || example.is_instance_of::<PyBytes>() {
-        NUMBER_THE_STRINGS
-    } else if type_name(example).starts_with("uncertainties.") {
+    let has = |name: &str| example.hasattr(name).unwrap_or(false);
+    let name = type_name(example);
+    if name.starts_with("uncertainties.") {
         "pass uncertainties.unumpy.nominal_values(x), and uncertainties.unumpy.std_devs(x) separately"
-    } else if example.hasattr("__len__").unwrap_or(false) {
-        "pass numpy.concatenate(list(x)), or one row at a time"
+    } else if name.starts_with("h5py.h5r.") {
+        "pass [file[y] for y in numpy.ravel(x)], the datasets to which they refer"
+    } else if has("__len__") && has("__getitem__") && !has("keys") && !has("lower") {
+        "pass numpy.concatenate(numpy.ravel(x)), or one row at a time"
     } else {
-        "convert it to a numeric array first: x.astype(\"float64\")"
+        "pass numpy.asarray(x).astype(\"float64\") for numbers, or \
+         numpy.unique(list(map(repr, numpy.ravel(x))), return_inverse=True)[1], which numbers any objects by their text"
     }
 }
 
@@ -468,7 +471,7 @@ fn hint_for_void(descr: &Bound<'_, PyAny>) -> &'static str {
     if descr.getattr("itemsize").is_ok_and(|size| size.eq(0).unwrap_or(false)) {
         "pass numpy.zeros(x.shape), because its elements have no bytes"
     } else if descr.getattr("names").is_ok_and(|names| names.is_none()) {
-        "pass numpy.asarray(x).view(\"uint8\"), which shares the bytes"
+        "pass numpy.ascontiguousarray(x).view(\"uint8\"), which are the bytes"
     } else {
         "pass numpy.asarray(x)[\"name\"], one field at a time; numeric fields are shared"
     }
@@ -478,8 +481,10 @@ fn unsupported(number: i32, descr: &Bound<'_, PyAny>) -> Failure {
     let hint = match number {
         n if n == NPY_TYPES::NPY_VOID as i32 => hint_for_void(descr),
         n if n == NPY_TYPES::NPY_OBJECT as i32 => {
-            // h5py states the type of text, or of the elements of rows.
-            let stated = descr.getattr("metadata").and_then(|metadata| metadata.get_item("vlen"));
+            // h5py states the type of text, of references, or of the elements of rows.
+            let stated = descr
+                .getattr("metadata")
+                .and_then(|metadata| metadata.get_item("vlen").or_else(|_| metadata.get_item("ref")));
             let example = stated.map(|stated| stated.call0().unwrap_or(stated));
             hint_for_objects(example.as_ref().unwrap_or(descr.py().None().bind(descr.py())))
         }

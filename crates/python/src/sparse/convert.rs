@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tensorferry_core::error::Hint;
 use tensorferry_core::plan::sparse::{
     ArrayPlan, ArrayRole, CoordinateLayout, ElementWork, FormatChoice, Origin, SparseConversion,
     SparseFormat, SparseSource, SparseStructure, Step, choose, convert,
@@ -27,7 +28,7 @@ use tensorferry_core::plan::sparse::{
 use tensorferry_core::plan::{
     self, ConvertOptions, DTypeRequest, DeviceRequest, Route as DenseRoute, TargetMutability,
 };
-use tensorferry_core::{DType, Device, ErrorKind, Layout};
+use tensorferry_core::{DType, Device, ErrorKind, Layout, hints};
 
 /// Whether arrays on the host use the GPU engine, for tests.
 static FORCE_FRAMEWORK_ENGINE: AtomicBool = AtomicBool::new(false);
@@ -56,7 +57,13 @@ impl ValuePlacement {
         let target = array_request.target.capabilities(py)?;
         let description = values.source().describe_for(target);
         let options = ConvertOptions { copy: None, writable: None, ..array_request.options };
-        let plan = plan::decide(&description, target, &options)?;
+        let plan = plan::decide(&description, target, &options).map_err(|error| match error.hint() {
+            // Few sparse tensors have a real part of their own.
+            Some(Hint::Key(hints::TAKE_REAL_PART, _)) => {
+                error.with_hint_value(hints::TAKE_REAL_PART, "ferry.sparse.to(x, \"scipy\").real")
+            }
+            _ => error,
+        })?;
         crate::conversion::request::check_stream(&description, &plan, array_request)?;
         if plan.device.is_cuda() && !matches!(plan.route, DenseRoute::Itself) {
             crate::conversion::to_gpu::gpu_of(target, plan.device)?;
@@ -114,13 +121,13 @@ pub(super) fn decide<'py>(
         ..ConversionRequest::new(capabilities::array_target(target))
     };
     let values_shape = Shape::from_slice(values.shape());
+    let placement = ValuePlacement::of(py, &values, &array_request)?;
     if !is_relaxed
         && std::ptr::eq(source, target)
         && call_options.matches_format(&components.name)?
         && (block.is_none() || block == components.block)
         && is_itself(py, &values, &arrays, &array_request)?
     {
-        let placement = ValuePlacement::of(py, &values, &array_request)?;
         return Ok(ConversionDecision::Itself(components, placement, values_shape));
     }
     let mut index_dtypes: SmallVec<[DType; 2]> = arrays.iter().map(SourceArray::dtype).collect();
@@ -144,7 +151,6 @@ pub(super) fn decide<'py>(
         choice = choice.relaxed();
     }
     choice.check_axes(&source_description)?;
-    let placement = ValuePlacement::of(py, &values, &array_request)?;
     choice.check_dtype(placement.dtype)?;
     check_arrays(&components, &values, &arrays)?;
     let (mut engine, falls_back_to_host) =
