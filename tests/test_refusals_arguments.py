@@ -61,6 +61,7 @@ def kind(thing):
     return thing if isinstance(thing, str) else type(thing).__name__
 
 
+@pytest.mark.filterwarnings("ignore:an object of type torch.nn.modules:UserWarning")
 @pytest.mark.parametrize("thing", NO_TENSORS, ids=kind)
 def test_no_tensor_at_all(thing):
     for target in TARGETS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import tensorferry as ferry
+from tensorferry.framework_register import TENSOR_FRAMEWORKS
 
 GOLDEN = Path(__file__).parent
 AREAS = sorted(path.stem.removeprefix("cases_") for path in GOLDEN.glob("cases_*.py"))
@@ -21,14 +23,16 @@ Case = Callable[[Path], object]
 
 
 def error_message(case: Case, folder: Path) -> str:
-    """The message of a case on one line, without the path of its folder."""
+    """The message of a case on one line, without its folder and the frameworks of other tests."""
     folder.mkdir()
     try:
         result = case(folder)
     except ferry.FerryError as error:
         result = error
     assert isinstance(result, ferry.FerryError | str), f"no error but {result!r}"
-    return str(result).replace(str(folder), "FOLDER").replace("\n", " | ")
+    message = str(result).replace(str(folder), "FOLDER").replace("\n", " | ")
+    others = {framework.name for framework in ferry.frameworks()} - {*TENSOR_FRAMEWORKS}
+    return functools.reduce(lambda text, name: text.replace(f", {name}", ""), others, message)
 
 
 @pytest.mark.parametrize("area", AREAS)
