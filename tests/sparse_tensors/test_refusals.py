@@ -325,7 +325,7 @@ def test_trees_of_sparse_and_dense_tensors():
     assert boxed[0].parts[0].format == "coo"
     assert ferry.sparse.to(Box(x), "scipy", format="coo").parts[0].format == "coo"
     with pytest.raises(ferry.InvalidArgumentError, match=r"^at \['a'\]\[0\]: JAX.*'csc'") as caught:
-        ferry.sparse.to({"a": [x]}, "jax", format="csc")
+        ferry.sparse.to({"a": [x]}, "jax", format="csc", dtype="float32")
     assert caught.value.hint
     with pytest.raises(ferry.InvalidArgumentError, match="torhc"):
         ferry.sparse.to({}, "torhc")
