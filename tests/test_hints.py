@@ -177,6 +177,7 @@ FILE["dates"] = DATES.astype(h5py.opaque_dtype(DATES.dtype))
 FILE["bytes"] = np.void(b"ab")
 REFERENCES = FILE.create_dataset("references", 1, h5py.ref_dtype)
 REFERENCES[0] = FILE["numbers"].ref
+REGIONS = np.array([FILE["numbers"].regionref[1:]], h5py.regionref_dtype)
 ROWS = FILE.create_dataset("rows", 2, h5py.vlen_dtype(np.int32))
 ROWS[0], ROWS[1] = [1, 2], [3]
 FILE.create_group("group")["inside"] = [1.0, 2.0]
@@ -206,6 +207,8 @@ FOLLOWED = {
     "references of h5py": (REFERENCES, [[1, 2]]),
     "references": (REFERENCES[:], [[1, 2]]),
     "a reference": (REFERENCES[0], [1, 2]),
+    "a reference to a region": (REGIONS[0], [2]),
+    "references to regions": (REGIONS, [[2]]),
     "rows of h5py": (ROWS, [1, 2, 3]),
     "numbers as objects": (np.array([1, 2.5], object), [1, 2.5]),
     "a dataset without values": (FILE["empty"], []),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import multiprocessing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -54,6 +54,19 @@ class Rows:
         return np.array(VALUES)
 
 
+class Named(Mapping):
+    """A mapping of its own kind."""
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        return {"y": np.array(VALUES)}[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("y")
+
+    def __len__(self) -> int:
+        return 1
+
+
 class KerasRows(Rows, keras.utils.PyDataset):
     pass
 
@@ -96,12 +109,10 @@ REFUSED = {
         lambda: pd.MultiIndex.from_arrays([VALUES, [1, 2, 3]], names=["y", "z"]),
         {"y": VALUES, "z": [1, 2, 3]},
     ),
-}
-# `save` and `export` open any mapping.
-MAPPINGS = {
     "variables of a dataset": Case(lambda: GROUP.data_vars, {"y": VALUES}),
     "coordinates of a dataset": Case(lambda: GROUP.coords, {"t": VALUES}),
     "npz file": Case(npz, {"y": VALUES}),
+    "dataset of xarray": Case(lambda: GROUP, {"y": VALUES}),
 }
 # They have no array protocol.
 OTHERS = {
@@ -132,6 +143,8 @@ OTHERS = {
     "loader of grain": Case(
         lambda: grain.DataLoader(data_source=Rows(), sampler=grain.samplers.SequentialSampler(1))
     ),
+    "set": Case(lambda: {torch.tensor(VALUES)}, [VALUES]),
+    "mapping": Case(Named, {"y": VALUES}),
     "view of a dict": Case({"a": np.array(VALUES)}.values),
     "range": Case(lambda: range(3), [0, 1, 2]),
     "delayed array": Case(lambda: dask.delayed(np.array)(VALUES)),
@@ -176,14 +189,6 @@ def check(case: Case, call: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_type(name: str, entry_point: str, tmp_path: Path) -> None:
     check(REFUSED[name], lambda x: ENTRY_POINTS[entry_point](x, tmp_path))
-
-
-@pytest.mark.parametrize(
-    "entry_point", [name for name in ENTRY_POINTS if not name.startswith(("save", "export"))]
-)
-@pytest.mark.parametrize("name", MAPPINGS)
-def test_a_mapping_that_reads_files(name: str, entry_point: str, tmp_path: Path) -> None:
-    check(MAPPINGS[name], lambda x: ENTRY_POINTS[entry_point](x, tmp_path))
 
 
 @pytest.mark.parametrize("call", [ferry.to, ferry.plan])

@@ -59,6 +59,17 @@ def test_the_array_behind_a_value_outlives_the_result() -> None:
     assert seen() is None
 
 
+def test_the_inner_value_is_refused() -> None:
+    value = ort.OrtValue.ortvalue_from_numpy(np.arange(3.0))
+    for call in (ferry.to, ferry.plan):
+        with pytest.raises(ferry.NotATensorError, match="does not own its memory") as caught:
+            call(value._ortvalue, "numpy")
+        assert "x.numpy()" in caught.value.hint
+    copied = ferry.to(value._ortvalue.numpy(), "torch")
+    del value
+    assert copied.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("target", FRAMEWORKS)
 def test_booleans(target: str) -> None:
     mask = np.array([[True, False], [False, True]])
@@ -80,7 +91,6 @@ def test_booleans_of_every_entry_point(tmp_path) -> None:
     assert ferry.load(tmp_path / "x.npy", "numpy").tolist() == mask.tolist()
     assert ferry.to_async(source, "numpy").result().dtype == bool
     assert ferry.via("torch")(lambda x: x.logical_not())(source).tolist() == [False, True, False]
-    assert ferry.to(source._get_c_value(), "numpy").dtype == bool
     assert ferry.to(value(mask.astype(np.uint8)), "numpy").dtype == np.uint8
 
 

@@ -189,12 +189,12 @@ def test_out_that_requires_a_gradient():
     ferry.to(VALUES + 1, "torch", out=leaf.detach())
     assert leaf.tolist() == [1, 2, 3]
     # A value that autograd may have saved.
-    x = leaf * 2
+    out = leaf * 2
     error = refused(
-        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(VALUES, "torch", out=x)
+        ferry.InvalidArgumentError, ValueError, lambda: ferry.to(VALUES, "torch", out=out)
     )
-    ferry.to(VALUES, "torch", **eval(f"dict({error.hint.removeprefix('pass ')})", {"x": x}))
-    assert x.tolist() == [0, 1, 2]
+    ferry.to(VALUES, "torch", **eval(f"dict({error.hint.removeprefix('pass ')})", {"out": out}))
+    assert out.tolist() == [0, 1, 2]
 
 
 def test_backward_of_paddle_sees_that_out_has_changed():

@@ -76,9 +76,10 @@ def test_a_unit_is_refused(name: str, entry_point: str, tmp_path: Path) -> None:
     fact, _ = fact_and_hint(caught.value)
     assert f"of the unit {unit} " in fact
     # The library's own ways, with the unit of the object.
+    values = [0, *VALUES[1:]] if isinstance(x, Masked) else VALUES
     for way in range(2):
-        value = follow(caught.value, way=way, x=x)
-        assert ferry.to(value, "torch").tolist() == (VALUES if np.shape(value) else 3.0)
+        value = follow(caught.value, way=way, x=x, value=0)
+        assert ferry.to(value, "torch").tolist() == (values if np.shape(value) else 3.0)
 
 
 def test_a_structured_unit_is_refused() -> None:
@@ -114,6 +115,29 @@ def test_the_hint_for_a_masked_column(unit: str | None) -> None:
     assert found.tolist() == [0, 1.5, 2.5]
     assert unit or "numpy.asarray(x) and x.mask" in caught.value.hint
     assert ferry.to([np.asarray(x), x.mask], "torch")[0].tolist() == VALUES
+
+
+def test_a_mask_of_a_quantity_is_filled() -> None:
+    with pytest.raises(ferry.NotATensorError) as caught:
+        ferry.to(MASKED * METRES, "torch")
+    found = ferry.to(follow(caught.value, x=MASKED * METRES, value=0), "torch")
+    assert found.tolist() == [0, 1.5, 2.5]
+
+
+@pytest.mark.parametrize("kind", [astropy.table.Table, astropy.table.QTable])
+def test_the_columns_of_a_table(kind: type) -> None:
+    x = kind({"a": VALUES})
+    for part, expected in ((x, {"a": VALUES}), (x[1], VALUES[1])):
+        with pytest.raises(ferry.NotATensorError) as caught:
+            ferry.to(part, "torch")
+        found = ferry.to(follow(caught.value, x=part, name="a"), "torch")
+        assert (found["a"] if isinstance(found, dict) else found).tolist() == (
+            expected["a"] if isinstance(expected, dict) else expected
+        )
+    masked = kind({"a": VALUES}, masked=True)
+    masked["a"].mask = [True, False, False]
+    with pytest.raises(ferry.NotATensorError):
+        ferry.to(dict(masked.columns), "torch")
 
 
 def test_a_mask_without_a_unit_is_refused() -> None:
@@ -204,6 +228,7 @@ def test_columns_and_data_of_astropy_are_refused_for_a_unit_or_a_mask() -> None:
     for x in (
         astropy.nddata.CCDData(values, unit="adu"),
         astropy.nddata.NDData(values, mask=values > 1),
+        astropy.nddata.NDData(values, uncertainty=astropy.nddata.StdDevUncertainty(values)),
         astropy.table.MaskedColumn(values, mask=values > 1),
     ):
         for call in (ferry.to, ferry.plan):

@@ -24,6 +24,7 @@ from tensorferry._native import (
     _arrow_export_table,
     _arrow_read,
     _ArrowOptions,
+    _is_refused,
 )
 from tensorferry._native import plan as _plan
 from tensorferry._native import to as _to
@@ -371,6 +372,6 @@ def export(x: Any) -> Any:
         >>> pa.table(ferry.arrow.export({"a": np.ones(2), "b": np.zeros((2, 3))})).column_names
         ['a', 'b']
     """
-    if isinstance(x, Mapping):
+    if isinstance(x, Mapping) and not _is_refused(x):
         return _arrow_export_table([(str(name), one) for name, one in x.items()], traced=True)
     return _arrow_export_column(x, traced=True)

@@ -19,7 +19,13 @@ dots, and nothing but tensors in them.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tensorferry._native import FileFormatError, InvalidArgumentError, _stored, classify
+from tensorferry._native import (
+    FileFormatError,
+    InvalidArgumentError,
+    _is_refused,
+    _stored,
+    classify,
+)
 
 TREE_KEY = "tensorferry.tree"
 
@@ -43,8 +49,8 @@ class Leaf(NamedTuple):
 
 
 def is_tree(x: Any) -> bool:
-    """Whether an object is a container whose elements can be named."""
-    return isinstance(x, Mapping | list | tuple)
+    """Whether an object is a container whose elements can be named, and not a group of arrays."""
+    return isinstance(x, Mapping | list | tuple) and not _is_refused(x)
 
 
 def with_stored(x: Any, depth: int = 0) -> Any:
@@ -52,9 +58,9 @@ def with_stored(x: Any, depth: int = 0) -> Any:
 
     A parameter of Flax is the tensor in it.
     """
-    if depth <= MAX_TREE_DEPTH and isinstance(x, Mapping):
-        return {key: with_stored(value, depth + 1) for key, value in x.items()}
     if depth <= MAX_TREE_DEPTH and is_tree(x):
+        if isinstance(x, Mapping):
+            return {key: with_stored(value, depth + 1) for key, value in x.items()}
         items = [with_stored(value, depth + 1) for value in x]
         return items if isinstance(x, list) else tuple(items)
     stored = _stored(x)

@@ -131,17 +131,17 @@ def _namespace(x: Any) -> Any:
 
 def _unconverted_namespace(arguments: tuple[Any, ...], name: str) -> Any:
     """The namespace of arguments that `ferry.to` does not convert, such as NumPy scalars."""
-    reason = ""
+    refusal = None
     for x in arguments:
         if not is_non_tensor(x):
             try:
                 return _namespace(x)
             except InvalidArgumentError as error:
-                reason = reason or ": " + str(error).partition("\n")[0]
-    raise InvalidArgumentError(
-        f"{name} was called without a tensor{reason}"
-        "\nhint: pass at least one dense tensor, which determines xp"
-    )
+                refusal = refusal or error
+    reason, hint = "", "pass at least one dense tensor, which determines xp"
+    if refusal is not None:
+        reason, hint = ": " + str(refusal).partition("\n")[0], refusal.hint or hint
+    raise InvalidArgumentError(f"{name} was called without a tensor{reason}\nhint: {hint}")
 
 
 def _convert_to_origin(

@@ -105,7 +105,7 @@ impl Reason {
             Reason::Pending(Pending::Offsets) => "the offsets of the lists count from the first element".into(),
             Reason::Pending(Pending::Pad) => "the lists of the column are padded to one length".into(),
             Reason::Pending(Pending::Stream) => {
-                "a plan reads no stream and runs no query, so that it knows the types alone and counts 0 rows".into()
+                "a plan reads no stream and runs no query, so it knows only the types and counts 0 rows".into()
             }
             Reason::OwnMemory => format!("{title} supports only memory that it allocated").into(),
             Reason::DropLock => {

@@ -234,7 +234,7 @@ fn read_out(
     if !described.allows_writing() && described.mutability == SourceMutability::Differentiable {
         return invalid(
             "out requires a gradient and is not a leaf: a backward pass may need its values".into(),
-            "pass out=x.detach()",
+            "pass out=out.detach()",
         );
     }
     if !described.allows_writing() || target.mutability == TargetMutability::Immutable {

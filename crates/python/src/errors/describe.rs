@@ -3,7 +3,7 @@
 use super::failure::{Failure, fail};
 use super::library_types::library_hint;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyType};
+use pyo3::types::{PyFrozenSet, PySet, PyString, PyType};
 use tensorferry_core::ErrorKind;
 
 /// Describes an invalid argument: the text of a string, or the type of any other object.
@@ -32,6 +32,8 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
         let hint = match name.as_str() {
             "int" | "float" | "complex" | "bool" | "range" => "make a tensor of it first: numpy.asarray(x)",
             _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
+            _ if has_method(object, "keys") => "pass dict(x), if its values are tensors",
+            _ if object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>() => "pass list(x)",
             _ if is_loader(object) => "use ferry.feed(x, framework), if it yields batches of tensors",
             _ => "pass a tensor, a buffer, or a dict, list, tuple or dataclass of them",
         };
@@ -42,8 +44,13 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
 
 /// Whether the object is an iterable or a map-style dataset.
 fn is_loader(object: &Bound<'_, PyAny>) -> bool {
-    let has = |name: &str| object.get_type().hasattr(name).unwrap_or(false);
-    !object.is_instance_of::<PyString>() && (has("__iter__") || has("__len__") && has("__getitem__"))
+    !object.is_instance_of::<PyString>()
+        && (has_method(object, "__iter__")
+            || has_method(object, "__len__") && has_method(object, "__getitem__"))
+}
+
+fn has_method(object: &Bound<'_, PyAny>, name: &str) -> bool {
+    object.get_type().hasattr(name).unwrap_or(false)
 }
 
 /// The error for an object of HDF5 with a null dataspace.

@@ -61,9 +61,16 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
     refused(
         ASTROPY_DATA,
         &["NDData"],
-        "an NDData of astropy, of the unit {unit}, has a unit or a mask that would be lost",
-        "pass x.data, and x.mask separately",
+        "an NDData of astropy cannot be converted without losing its unit, mask or uncertainty",
+        "pass x.data, and the others separately",
     ),
+    refused(
+        "astropy.table.table",
+        &["Table"],
+        "a table of astropy has columns with units and masks, which would be lost",
+        "pass dict(x.columns)",
+    ),
+    refused("astropy.table.row", &["Row"], "a row of a table of astropy is not a tensor", "pass x[name]"),
     refused(
         "astropy.utils.masked.core",
         &["Masked"],
@@ -99,6 +106,7 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
     group("netCDF4.", &["Dataset"], "pass dict(x.variables), or one of its variables"),
     group("zarr.core.group", &["Group"], "pass dict(x.arrays()), or one of its arrays"),
     group("h5py._hl.group", &["Group"], "pass dict(x), or one of its datasets"),
+    advised("h5py.h5r", &["RegionReference"], "pass file[x][x], the region to which it refers"),
     advised("h5py.h5r", &["Reference"], "pass file[x], the dataset to which it refers"),
     advised(
         "uncertainties.",
@@ -147,7 +155,7 @@ static LIBRARY_TYPES: &[LibraryTypes] = &[
     group("xarray.core.", &["DataVariables", "Coordinates"], "pass dict(x), or one of its arrays"),
     group("numpy.lib.", &["NpzFile"], "pass dict(x), or one of its arrays"),
     refused("cv2", &["UMat"], "a UMat of OpenCV has no protocol that reads its memory", "pass x.get()"),
-    refused("numba.typed.typedlist", &["List"], NUMBA_FACT, "pass list(x)"),
+    refused("numba.typed.typedlist", &["List"], NUMBA_FACT, "pass list(x), or numpy.asarray(x) for numbers"),
     refused("numba.typed.typeddict", &["Dict"], NUMBA_FACT, "pass dict(x)"),
     advised("flax.nnx.", &["Variable"], "pass x.get_value()"),
     advised("flax.nnx.", &["State"], "pass flax.nnx.to_pure_dict(x)"),
@@ -187,8 +195,7 @@ impl LibraryTypes {
         let has = |name: &str| object.hasattr(name).unwrap_or(false);
         match self.module {
             // What has a unit may have a mask too.
-            ASTROPY_UNITS if has("unmasked") => hint.replace("x.", "x.unmasked."),
-            ASTROPY_COLUMNS if has("filled") => hint.replace("x.", "x.filled(value)."),
+            ASTROPY_UNITS | ASTROPY_COLUMNS if has("filled") => hint.replace("x.", "x.filled(value)."),
             // A number is not a tensor.
             PINT if !has("shape") => fill(PINT_NUMBER_HINT, object),
             _ => hint,
@@ -209,7 +216,7 @@ impl LibraryTypes {
             ASTROPY_COLUMNS => (object.getattr("unit")?.is_none(), "value"),
             ASTROPY_DATA => {
                 let is_none = |name: &str| object.getattr(name).map(|value| value.is_none());
-                (is_none("unit")? && is_none("mask")?, "data")
+                (is_none("unit")? && is_none("mask")? && is_none("uncertainty")?, "data")
             }
             PINT => (object.call_method0("unit_items")?.is_empty()?, "magnitude"),
             _ => return Ok(None),

@@ -89,6 +89,6 @@ pub(super) fn refuse_leaf(
     Err(fail(
         ErrorKind::InvalidArgument,
         "out is a leaf tensor that requires a gradient, and gradients are enabled",
-        format!("write inside {module}.no_grad(), or pass out=x.detach()"),
+        format!("write inside {module}.no_grad(), or pass out=out.detach()"),
     ))
 }

@@ -437,13 +437,15 @@ fn hint_for_objects(example: &Bound<'_, PyAny>) -> &'static str {
     let name = type_name(example);
     if name.starts_with("uncertainties.") {
         "pass uncertainties.unumpy.nominal_values(x), and uncertainties.unumpy.std_devs(x) separately"
+    } else if name == "h5py.h5r.RegionReference" {
+        "pass [file[y][y] for y in numpy.ravel(x)], the regions to which they refer"
     } else if name.starts_with("h5py.h5r.") {
         "pass [file[y] for y in numpy.ravel(x)], the datasets to which they refer"
     } else if has("__len__") && has("__getitem__") && !has("keys") && !has("lower") {
         "pass numpy.concatenate(numpy.ravel(x)), or one row at a time"
     } else {
         "pass numpy.asarray(x).astype(\"float64\") for numbers, or \
-         numpy.unique(list(map(repr, numpy.ravel(x))), return_inverse=True)[1], which numbers any objects by their text"
+         numpy.unique(list(map(repr, numpy.ravel(x))), return_inverse=True)[1], which numbers the objects by their repr"
     }
 }
 

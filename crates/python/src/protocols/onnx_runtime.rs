@@ -4,7 +4,7 @@
 //! which DLPack exports alike.
 
 use crate::conversion::source::{Source, SourceMemory};
-use crate::errors::{Result, fail};
+use crate::errors::{Result, fail, type_name};
 use crate::protocols::reader;
 use pyo3::prelude::*;
 use tensorferry_core::{DType, ErrorKind};
@@ -15,6 +15,10 @@ pub(crate) fn read<'py>(value: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     if !value.call_method0("has_value")?.is_truthy()? {
         let fact = "the OrtValue is an optional without a value";
         return Err(fail(ErrorKind::NotATensor, fact, "leave it out where x.has_value() is False"));
+    }
+    if type_name(value).starts_with("onnxruntime.capi.onnxruntime_pybind11_state.") {
+        let fact = "the inner OrtValue of ONNX Runtime does not own its memory: the onnxruntime.OrtValue around it does";
+        return Err(fail(ErrorKind::NotATensor, fact, "pass that one, or x.numpy(), which copies"));
     }
     let data_type: String = value.call_method0("data_type")?.extract()?;
     let hint = match data_type.as_str() {
