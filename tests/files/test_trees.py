@@ -6,6 +6,7 @@ import json
 import math
 from collections import OrderedDict
 from enum import Enum, IntEnum
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -203,6 +204,15 @@ def test_values_that_no_record_keeps_are_errors(tmp_path):
     with pytest.raises(ferry.InvalidArgumentError, match="cannot be part of a tensor's name"):
         ferry.save(path, {"w\ud800": X})
     assert not path.exists()
+
+
+def test_a_container_that_no_file_keeps(tmp_path):
+    with pytest.raises(ferry.InvalidArgumentError) as caught:
+        ferry.save(tmp_path / "x.safetensors", {"w": SimpleNamespace(x=X)})
+    fact, hint = fact_and_hint(caught.value)
+    for text in (fact, hint):
+        assert "dicts, lists and tuples" in text
+    assert "['w']: SimpleNamespace" in fact
 
 
 def test_a_name_with_many_dots_is_not_nested(tmp_path):

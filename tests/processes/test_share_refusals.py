@@ -9,7 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from programs.processes import share_peer as there
+from support.followed_hints import follow
 from support.peer_processes import Peer, PeerError
 from support.refusals import refused
 
@@ -55,6 +57,14 @@ STRANGERS = [
     type("Sub", (list,), {})([1]),
     type("Under", (tuple,), {})((1,)),
 ]
+
+
+def test_a_module_of_torch() -> None:
+    module = torch.nn.Linear(1, 1)
+    for given in (module, [module]):
+        with pytest.raises(ferry.InvalidArgumentError) as caught:
+            ferry.publish(given)
+        assert list(follow(caught.value, x=module)) == ["weight", "bias"]
 
 
 @pytest.mark.parametrize("stranger", STRANGERS, ids=lambda value: type(value).__name__)

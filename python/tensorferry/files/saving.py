@@ -166,7 +166,8 @@ def _plan_leaf(leaf: Leaf, file: str) -> tuple[Any, Plan]:
     if found.kind != "tensor":
         hint = _library_hint(value) or "pass dicts, lists and tuples of tensors"
         raise InvalidArgumentError(
-            f"{place}{type(value).__name__} is a container whose elements have no names"
+            f"{place}{type(value).__name__} is a container, "
+            "and only dicts, lists and tuples are saved"
             f"\nhint: {hint}"
         )
     return value, found
