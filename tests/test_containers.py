@@ -23,6 +23,17 @@ def test_mappings_of_the_standard_library():
     assert (len(result.maps), result.maps[1]["a"]) == (2, 1)
     assert type(source["a"]) is np.ndarray
     assert next(part.name for part in ferry.plan([source], "torch").parts) == "[0].maps[0]['a']"
+
+    class Own(collections.ChainMap):
+        def __init__(self, *maps, extra=1):
+            super().__init__(*maps)
+            self.extra = extra
+
+    source = Own({"a": leaf()}, extra=7)
+    source.later = 8
+    result = ferry.to(source, "torch")
+    assert (type(result), result.extra, result.later) == (Own, 7, 8)
+    assert is_leaf(result["a"])
     for inner in (dict, collections.OrderedDict, functools.partial(collections.defaultdict, list)):
         proxy = types.MappingProxyType(inner({"a": leaf(), "b": [leaf(1)]}))
         result = ferry.to({"p": proxy}, "torch")["p"]

@@ -211,6 +211,55 @@ def test_an_object_without_a_tensor(name: str, call: Callable[..., Any]) -> None
     check(OTHERS[name], lambda x: call(x, "numpy"))
 
 
+#: Types that the table of libraries knows.
+KNOWN = ["dataset", "iterable dataset", "column", "iterable column", "delayed array"]
+KNOWN += ["dataset of files", "scanner", "shape and type", "SequenceProto", "TensorProto"]
+KNOWN += ["shared array", "shared value", "lazy table", "reference"]
+
+
+@pytest.mark.filterwarnings("ignore:an object of type")
+@pytest.mark.parametrize("name", KNOWN)
+def test_an_object_of_a_library_passes_with_its_hint(name: str) -> None:
+    with h5py.File("x", "w", driver="core", backing_store=False) as file:
+        more = {
+            "lazy table": lambda: pl.LazyFrame({"y": VALUES}),
+            "reference": lambda: file.create_dataset("y", data=VALUES).ref,
+        }
+        x = more[name]() if name in more else OTHERS[name].make()
+        with pytest.raises(ferry.NotATensorError) as caught:
+            ferry.to(x, "numpy")
+        tree = {"a": x, "b": np.ones(1)}
+        with ferry.trace() as trips:
+            ferry.to(tree, "numpy")
+        (note,) = ferry.plan(tree, "numpy").notes
+        assert f"; {caught.value.hint}: ['a'] (" in note
+        assert "tensors in" not in note
+        assert trips.notes == [note]
+
+
+def test_the_warning_about_an_object_of_a_library() -> None:
+    class Lazy(pl.LazyFrame):
+        pass
+
+    with pytest.warns(
+        UserWarning, match=r"Lazy in a tree stays as it is\nhint: pass x.collect"
+    ) as all_:
+        ferry.to([Lazy({"y": VALUES}), Lazy({"y": VALUES}), np.ones(1)], "numpy")
+    assert len(all_) == 1
+
+
+@pytest.mark.parametrize("name", ["loader", "dataset of torch", "dataset of TensorFlow"])
+def test_a_loader_in_a_tree(name: str) -> None:
+    x = OTHERS[name].make()
+    hints = []
+    for given in (x, [x]):
+        with pytest.raises(ferry.NotATensorError) as caught:
+            ferry.to(given, "numpy")
+        hints.append(caught.value.hint)
+    assert hints[1].startswith(hints[0])
+    check(OTHERS[name], lambda x: ferry.to([x], "numpy"))
+
+
 @pytest.mark.parametrize("name", ["column", "iterable column", "splits", "iterable splits"])
 def test_an_object_without_arrow_columns(name: str) -> None:
     check(OTHERS[name], lambda x: ferry.arrow.to(x, "numpy"))

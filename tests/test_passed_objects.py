@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import dataclasses
 import functools
+import itertools
 import logging
 import types
 import weakref
@@ -143,6 +145,15 @@ HOLDERS = {
     "table": Box(pa.table({"a": [1.0]})),
     "dataset of Hugging Face": datasets.Dataset(pa.table({"a": [1.0]})),
     "stream of Hugging Face": datasets.Dataset(pa.table({"a": [1.0]})).to_iterable_dataset(),
+    "chain": itertools.chain([T]),
+    "cycle": itertools.cycle([T]),
+    "repeat": itertools.repeat(T),
+    "slice": itertools.islice([T], 1),
+    "long list": Box([T, *range(300)]),
+    "six levels": Box(Box(Box(Box(Box(Box(T)))))),
+    "weak values": weakref.WeakValueDictionary(a=T),
+    "weak set": weakref.WeakSet([T]),
+    "weak keys": weakref.WeakKeyDictionary({Box: T}),
     "own mapping, read-only": types.MappingProxyType(OwnMapping(T)),
 }
 
@@ -161,6 +172,86 @@ def test_what_an_object_holds(name):
     assert trips.notes == [note]
     if name == "generator":
         assert list(HOLDERS[name]) == [T], "it is not advanced"
+
+
+@dataclasses.dataclass
+class WithAttribute:
+    a: object
+
+    def __post_init__(self):
+        self.extra = {"parts": [torch.ones(2)]}
+
+
+class DictWithAttribute(dict):
+    extra = None
+
+    def __init__(self, a):
+        super().__init__(a=a)
+        self.extra = torch.ones(2)
+
+
+class ListWithAttribute(list):
+    def __init__(self, a):
+        super().__init__([a])
+        self.extra = Box(torch.ones(2))
+
+
+@pytest.mark.parametrize("kind", [WithAttribute, DictWithAttribute, ListWithAttribute])
+def test_attributes_that_are_no_parts(kind):
+    class New(kind):
+        pass
+
+    tree = {"a": New(np.ones(2)), "b": New(np.ones(2))}
+    hint = "declare them as fields" if kind is WithAttribute else "store them as items"
+    with pytest.warns(
+        UserWarning, match=rf"\.New in a tree keeps attributes .*\nhint: {hint}"
+    ) as caught:
+        result = ferry.to(tree, "torch")
+    assert len(caught) == 1
+    assert result["a"].extra is tree["a"].extra
+    assert ferry.to(tree, "torch")["a"].extra is tree["a"].extra, "without a warning"
+    (note,) = ferry.plan(tree, "torch").notes
+    assert "['a'].extra (" in note
+    assert "['b'].extra (" in note
+    assert hint in note
+    with ferry.trace() as trips:
+        ferry.to(tree, "torch")
+    assert trips.notes == [note]
+
+
+def test_a_registered_dataclass_keeps_its_attributes_in_silence():
+    class New(WithAttribute):
+        pass
+
+    ferry.register_container(New, lambda x: ([x.a, x.extra], None), lambda _, parts: New(parts[0]))
+    assert ferry.plan(New(np.ones(2)), "torch").notes == []
+
+
+def test_attributes_that_are_parts_pass_in_silence():
+    class Output(collections.OrderedDict):
+        """As those of transformers."""
+
+        def __setitem__(self, name, value):
+            super().__setitem__(name, value)
+            super().__setattr__(name, value)
+
+    class Attributes(dict):
+        def __init__(self, **items):
+            super().__init__(items)
+            self.__dict__ = self
+
+    class Other(Box, dict):
+        pass
+
+    state = torch.nn.Linear(1, 1).state_dict()
+    output = Output()
+    output["x"] = torch.ones(2)
+    tree = [state, output, Attributes(x=torch.ones(2)), Other([1, "a"])]
+    plain = WithAttribute(torch.ones(2))
+    plain.extra = {"a": 1}
+    assert ferry.plan([*tree, plain], "numpy").notes == []
+    result = ferry.to([*tree, plain], "numpy")
+    assert type(result[1].x) is np.ndarray
 
 
 def test_objects_without_tensors_pass_in_silence():

@@ -281,9 +281,10 @@ def test_a_dataclass_is_not_constructed_again():
     assert result.extra == "kept"
 
 
-def test_a_dataclass_whose_field_is_not_set():
-    source = Slots(leaf())
-    del source.b
+@pytest.mark.parametrize("kind", [Slots, ImmutableSlots])
+def test_a_dataclass_whose_field_is_not_set(kind):
+    source = kind(leaf())
+    object.__delattr__(source, "b")
     result = ferry.to(source, "torch")
     assert is_leaf(result.a)
     assert not hasattr(result, "b")

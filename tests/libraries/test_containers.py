@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import attrs
 import cv2
 import equinox
@@ -13,6 +15,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
+import uncertainties
 from support.followed_hints import follow
 from support.refusals import refused
 
@@ -76,6 +79,75 @@ def test_attrs_classes_with_slots():
         assert type(source.a[0]) is np.ndarray
         result.__dict__["extra"] = 6
         assert source.extra == 5
+
+
+def test_attrs_classes_keep_what_is_not_a_field():
+    class Base:
+        __slots__ = ("s", "unset")
+
+    @attrs.define(slots=False)
+    class OfSlots(Base):
+        a: object
+
+    @attrs.define
+    class Parent:
+        a: object
+        missing: object = attrs.field(init=False)
+
+    class Child(Parent):
+        __slots__ = ("other",)
+
+    for source, name in ((OfSlots([leaf()]), "s"), (Child([leaf()]), "other")):
+        setattr(source, name, 5)
+        result = ferry.to(source, "torch")
+        assert is_leaf(result.a[0])
+        assert getattr(result, name) == 5
+        assert not hasattr(result, "missing")
+        assert not hasattr(result, "unset")
+
+    for define in (attrs.define, attrs.frozen, functools.partial(attrs.define, kw_only=True)):
+
+        @define
+        class FailedError(Exception):
+            a: object
+            msg: object
+
+        source = FailedError(a=leaf(), msg="text")
+        source.__dict__["later"] = 5
+        result = ferry.to(source, "torch")
+        assert is_leaf(result.a)
+        assert (result.msg, result.later) == ("text", 5)
+        assert result.args == source.args
+
+    @attrs.define
+    class Copied:
+        copies = 0
+        a: object
+
+        def __copy__(self):
+            Copied.copies += 1
+            return Copied(self.a)
+
+    assert is_leaf(ferry.to(Copied(leaf()), "torch").a)
+    assert Copied.copies == 1
+
+
+def test_attrs_classes_with_attributes_that_are_no_fields():
+    @attrs.define(slots=False)
+    class Holder:
+        a: object
+
+    source = Holder(leaf())
+    source.extra = torch.ones(2)
+    with pytest.warns(UserWarning, match="Holder in a tree keeps attributes"):
+        ferry.to(source, "torch")
+    (note,) = ferry.plan([source], "torch").notes
+    assert "[0].extra (torch.Tensor)" in note
+
+
+def test_a_number_with_an_uncertainty_passes_with_its_hint():
+    (note,) = ferry.plan([uncertainties.ufloat(1, 0.1), leaf()], "torch").notes
+    assert "pass numpy.asarray(x.nominal_value)" in note
 
 
 def test_attrs_classes_with_gradients():

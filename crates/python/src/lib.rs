@@ -143,7 +143,7 @@ fn plan_of<'py>(
         None => sparse::sparse_only_framework(framework).unwrap_or_default(),
     };
     let tree =
-        TreeReport::new(target.to_owned(), parts).with_scalars(&scalars).with_passed(&passed).with_ties()?;
+        TreeReport::new(target.to_owned(), parts).with_scalars(&scalars).with_passed(passed).with_ties()?;
     Ok(Bound::new(py, PlanReport::from(tree))?.into_any())
 }
 

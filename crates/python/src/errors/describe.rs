@@ -43,7 +43,7 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
 }
 
 /// Whether the object is an iterable or a map-style dataset.
-fn is_loader(object: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn is_loader(object: &Bound<'_, PyAny>) -> bool {
     !object.is_instance_of::<PyString>()
         && (has_method(object, "__iter__")
             || has_method(object, "__len__") && has_method(object, "__getitem__"))

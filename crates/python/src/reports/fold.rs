@@ -124,7 +124,7 @@ impl<'a> Group<'a> {
 }
 
 /// The names of a row: all of a few, or the first two and the number of the others.
-pub(super) fn join_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub(crate) fn join_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = names.len();
     if count <= MAX_LISTED_NAMES {
         return names.collect::<Vec<_>>().join(", ");

@@ -15,8 +15,8 @@ mod tree;
 mod trip;
 pub(crate) mod trips;
 
+pub(crate) use fold::join_names;
 pub(crate) use plan_data::{ArrayReport, PlanReport, SparseReport, TreeReport};
 pub(crate) use tensor::{CopiedMemory, TensorReport};
 pub(crate) use ties::Ties;
-pub(crate) use tree::passed_note;
 pub(crate) use trip::Trip;

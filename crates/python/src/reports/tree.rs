@@ -17,14 +17,6 @@ pub(super) enum TreeRow<'a> {
     Part(&'a PlanReport),
 }
 
-/// The note about objects that pass with tensors in them.
-pub(crate) fn passed_note<'a>(passed: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let names = join_names(passed);
-    format!(
-        "objects stay as they are, with the tensors in them, unless ferry.register_container opens their type: {names}"
-    )
-}
-
 impl TreeReport {
     pub(crate) fn new(target: String, parts: Vec<PlanReport>) -> Self {
         Self { target, parts, notes: Vec::new() }
@@ -39,11 +31,9 @@ impl TreeReport {
         self
     }
 
-    /// With a note about the objects that pass with tensors in them: their paths and types.
-    pub(crate) fn with_passed(mut self, passed: &[String]) -> Self {
-        if !passed.is_empty() {
-            self.notes.push(passed_note(passed.iter().map(String::as_str)));
-        }
+    /// With the notes about objects that pass with tensors in them.
+    pub(crate) fn with_passed(mut self, notes: Vec<String>) -> Self {
+        self.notes.extend(notes);
         self
     }
 

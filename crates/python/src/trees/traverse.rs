@@ -13,9 +13,11 @@ use crate::conversion::recognise::recognise;
 use crate::errors::{Failure, Result, fail, library_hint, type_name, wrap_exception};
 use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
 use crate::interpreter::once::interned;
-use crate::reports::passed_note;
 use crate::reports::trace;
-use crate::trees::passed_objects::{contains_tensor, leaf_hint, warn_once};
+use crate::trees::copies::{copy_attributes, copy_dict, copy_error, shallow_copy};
+use crate::trees::passed_objects::{
+    Passed, Reason, has_warned, is_or_contains_tensor, leaf_hint, notes, reason_to_report,
+};
 use crate::trees::path::{Path, PathStep, format_path};
 use crate::trees::registered_nodes::flatten;
 use pyo3::prelude::*;
@@ -27,6 +29,9 @@ use tensorferry_core::{Error, ErrorKind, emergency_pool};
 
 /// The limit of nesting, which a tree that contains itself exceeds. The traversal recurses, also on small stacks.
 pub(crate) const MAX_DEPTH: usize = 100;
+
+/// What to do with attributes of a dataclass or an attrs object that are not converted.
+const FIELDS_HINT: &str = "declare them as fields, or call ferry.register_container for the type";
 
 /// The function that is called for each tensor.
 pub(crate) type Visit<'py, 'a> =
@@ -71,10 +76,10 @@ pub(crate) struct Walk<'py, 'a> {
     has_tables: bool,
     /// The first leaf that is neither a tensor nor None.
     first_other: Option<Bound<'py, PyAny>>,
-    /// Whether objects that pass with tensors in them are reported. A second traversal of a tree does not.
+    /// Whether objects and attributes that pass with tensors in them are reported. A second traversal of a tree does not.
     reports_passed: bool,
-    /// These objects, each with its path and type in words.
-    passed: Vec<(String, Bound<'py, PyAny>)>,
+    /// These objects and attributes.
+    passed: Vec<Passed<'py>>,
 }
 
 /// Visits the tensors of a tree. Returns a tree of the same structure, or the tree itself without `rebuild`.
@@ -112,7 +117,7 @@ pub(crate) fn walk_allowing_no_tensor<'py, 'a>(
     Walk::new(visit, rebuild).root(object, container, false)
 }
 
-/// Visits the tensors and the NumPy scalars of a tree for its plan. Returns the paths of the objects that pass with tensors in them.
+/// Visits the tensors and the NumPy scalars of a tree for its plan. Returns the notes about what passes with tensors in it.
 pub(crate) fn walk_for_plan<'py, 'a>(
     object: &Bound<'py, PyAny>,
     container: Container,
@@ -121,7 +126,7 @@ pub(crate) fn walk_for_plan<'py, 'a>(
 ) -> Result<Vec<String>> {
     let mut walk = Walk::new(visit, false);
     walk.root(object, container, !allow_no_tensor)?;
-    Ok(walk.passed.into_iter().map(|(name, _)| name).collect())
+    notes(&walk.passed)
 }
 
 /// As [`walk_allowing_no_tensor`], and visits the NumPy scalars too.
@@ -185,12 +190,9 @@ impl<'py, 'a> Walk<'py, 'a> {
             return Err(no_tensor(object, other));
         }
         if self.rebuild && !self.passed.is_empty() {
-            self.passed.iter().try_for_each(|(_, object)| warn_once(object))?;
+            self.passed.iter().try_for_each(Passed::warn_once)?;
             if trace::is_tracing() {
-                trace::add_note(
-                    object.py(),
-                    &passed_note(self.passed.iter().map(|(name, _)| name.as_str())),
-                )?;
+                notes(&self.passed)?.iter().try_for_each(|note| trace::add_note(object.py(), note))?;
             }
         }
         Ok(result)
@@ -211,11 +213,51 @@ impl<'py, 'a> Walk<'py, 'a> {
 
     /// Keeps an object that is neither a tensor nor a container.
     fn keep_object(&mut self, object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-        if self.reports_passed && contains_tensor(object) {
+        if self.is_reported(object)
+            && let Some(reason) = reason_to_report(object)
+        {
             let name = format!("{} ({})", format_path(&self.path), type_name(object));
-            try_push(&mut self.passed, (name, object.clone()))?;
+            try_push(&mut self.passed, Passed { name, object: object.clone(), reason })?;
         }
         Ok(self.keep_leaf(object))
+    }
+
+    /// Whether what passes with the object is reported: by each plan and trace, and beside them once for its type.
+    fn is_reported(&self, object: &Bound<'py, PyAny>) -> bool {
+        self.reports_passed && (!self.rebuild || trace::is_tracing() || !has_warned(object))
+    }
+
+    /// Reports the attributes of a container with tensors in them that are not among its parts.
+    fn report_attributes(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        is_part: impl Fn(&Bound<'py, PyAny>) -> bool,
+        hint: &'static str,
+    ) -> Result<()> {
+        let Some(attributes) = objects::instance_dict(object).filter(|dict| !dict.is_empty()) else {
+            return Ok(());
+        };
+        for (name, value) in try_collect(attributes.iter().map(Ok::<_, Failure>))? {
+            if !is_part(&name) && self.is_reported(object) && is_or_contains_tensor(&value) {
+                let name = format!("{}.{name} ({})", format_path(&self.path), type_name(&value));
+                let reason = Reason::Attribute(hint);
+                try_push(&mut self.passed, Passed { name, object: object.clone(), reason })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::report_attributes`], for a subclass of dict or list. Those of `collections` are not asked: PyTorch keeps versions of
+    /// modules in an attribute of each state dict.
+    fn report_attributes_beside_items(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        is_item: impl Fn(&Bound<'py, PyAny>) -> bool,
+    ) -> Result<()> {
+        if object.get_type().module()? == "collections" {
+            return Ok(());
+        }
+        self.report_attributes(object, is_item, "store them as items")
     }
 
     /// Visits a child. After an error the path keeps the step, for the message.
@@ -320,10 +362,14 @@ impl<'py, 'a> Walk<'py, 'a> {
             Ok::<_, Failure>((key, value))
         });
         let results = try_collect(pairs)?;
+        let exact = object.is_exact_instance_of::<PyDict>();
+        if !exact {
+            let dict = object.cast::<PyDict>().map_err(PyErr::from)?;
+            self.report_attributes_beside_items(object, |name| dict.contains(name).unwrap_or(true))?;
+        }
         if !self.rebuild {
             return Ok(object.clone());
         }
-        let exact = object.is_exact_instance_of::<PyDict>();
         let result = if exact { PyDict::new(py).into_any() } else { shallow_copy(object)? };
         for (key, value) in results {
             result.set_item(key, value).map_err(|error| copy_error(object, error))?;
@@ -340,11 +386,15 @@ impl<'py, 'a> Walk<'py, 'a> {
         let items = try_collect(object.cast::<PyList>().map_err(PyErr::from)?.iter().map(Ok::<_, Failure>))?;
         self.try_reserve_results(items.len())?;
         let results = self.children(items.into_iter())?;
+        let exact = object.is_exact_instance_of::<PyList>();
+        if !exact {
+            self.report_attributes_beside_items(object, |_| false)?;
+        }
         if !self.rebuild {
             return Ok(object.clone());
         }
         let results = objects::list(py, results)?;
-        if object.is_exact_instance_of::<PyList>() {
+        if exact {
             return Ok(results.into_any());
         }
         let copy = shallow_copy(object)?;
@@ -441,11 +491,23 @@ impl<'py, 'a> Walk<'py, 'a> {
                 try_push(&mut results, (name, value))?;
             }
         }
+        if matches!(container, Container::Dataclass | Container::Attrs) {
+            let is_field = |name: &Bound<'py, PyAny>| {
+                name.extract::<&str>().is_ok_and(|name| results.iter().any(|(field, _)| field == name))
+            };
+            self.report_attributes(object, is_field, FIELDS_HINT)?;
+        }
         if !self.rebuild {
             return Ok(object.clone());
         }
-        let copy =
-            if container == Container::Attrs { copy_attributes(object) } else { shallow_copy(object) }?;
+        let copy = match container {
+            Container::Dataclass | Container::Attrs => copy_attributes(object, container),
+            _ => shallow_copy(object),
+        }?;
+        if container == Container::ChainMap {
+            // The copy is a call of the constructor with the maps alone.
+            copy_dict(object, &copy)?;
+        }
         for (name, value) in results {
             set.call1((&copy, name, value))?;
         }
@@ -486,28 +548,6 @@ pub(crate) fn has_tensor_protocol(object: &Bound<'_, PyAny>) -> Result<bool> {
         }
     }
     Ok(false)
-}
-
-fn shallow_copy<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    let py = object.py();
-    py.import("copy")?.call_method1("copy", (object,)).map_err(|error| copy_error(object, error))
-}
-
-/// A new object with the `__dict__` of this one. The `__getstate__` that attrs generates fails for a field that is not set, and leaves out
-/// attributes that are not fields.
-fn copy_attributes<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
-    let kind = object.get_type();
-    let copy = kind.call_method1("__new__", (&kind,)).map_err(|error| copy_error(object, error))?;
-    if let (Some(from), Some(to)) = (objects::instance_dict(object), objects::instance_dict(&copy)) {
-        to.update(from.as_mapping())?;
-    }
-    Ok(copy)
-}
-
-fn copy_error(object: &Bound<'_, PyAny>, error: PyErr) -> Failure {
-    let about = format!("{} cannot be copied", type_name(object));
-    let hint = "fix its __copy__, or pass a dict or a list";
-    wrap_exception(object.py(), error, ErrorKind::FrameworkFailed, &about, hint)
 }
 
 /// The kind of container that an object is, if any. Includes types that are registered with JAX or PyTorch only.
