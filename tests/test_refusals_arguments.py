@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
 import fractions
 import math
 import pathlib
@@ -75,6 +76,9 @@ def test_the_fact_names_the_type_and_the_hint_fits():
     error = refused(ferry.NotATensorError, TypeError, lambda: ferry.to(3, "torch"))
     assert "int" in str(error).split("\n")[0]
     assert "asarray" in error.hint
+    colour = enum.Enum("Colour", "RED").RED
+    error = refused(ferry.NotATensorError, TypeError, lambda: ferry.to(colour, "jax"))
+    assert "feed" not in error.hint
     error = refused(ferry.NotATensorError, TypeError, lambda: ferry.to(uuid.UUID(int=0), "jax"))
     assert "uuid.UUID" in str(error)
 

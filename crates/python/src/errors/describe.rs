@@ -49,8 +49,10 @@ pub(crate) fn is_loader(object: &Bound<'_, PyAny>) -> bool {
             || has_method(object, "__len__") && has_method(object, "__getitem__"))
 }
 
+/// Whether a class of the object has the method; a metaclass, such as that of an enum, does not count.
 fn has_method(object: &Bound<'_, PyAny>, name: &str) -> bool {
-    object.get_type().hasattr(name).unwrap_or(false)
+    let has = |class: Bound<'_, PyAny>| class.getattr("__dict__")?.contains(name);
+    object.get_type().mro().iter().any(|class| has(class).unwrap_or(false))
 }
 
 /// The error for an object of HDF5 with a null dataspace.
