@@ -112,6 +112,7 @@ def test_jax_random_keys():
     assert data.tolist() == [0, 7]
 
 
+@pytest.mark.filterwarnings("ignore:an object of type jax.ShapeDtypeStruct:UserWarning")
 def test_jax_shapes_are_no_tensors():
     refused_everywhere_but_trees(jax.ShapeDtypeStruct((2,), jnp.float32))
 

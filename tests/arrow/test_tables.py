@@ -109,8 +109,7 @@ def test_a_plan_reads_the_schema_of_a_stream_alone() -> None:
     schema = pa.table(COLUMNS).schema
     unread = (
         "read",
-        "a plan reads no stream and runs no query, so that it knows the types alone and counts "
-        "0 rows",
+        "a plan reads no stream and runs no query, so it knows only the types and counts 0 rows",
     )
     for x in (Reader().reader, Reader(schema)):
         for plan in (ferry.plan(x, "torch"), arrow.plan(x, "torch"), ferry.plan([x], "torch")):

@@ -135,7 +135,7 @@ fn classify(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(match module.extract::<&str>()? {
         // A logger refers to all others, an index of text in pandas is an array of Arrow, and a figure has matrices of its own.
         module if matches!(module.split('.').next(), Some("logging" | "pandas" | "matplotlib")) => false,
-        "builtins" | "collections" | "itertools" | "weakref" | "_weakrefset" => {
+        "builtins" | "collections" | "itertools" | "weakref" => {
             kind.hasattr("__len__")? || kind.hasattr("__next__")?
         }
         // Functions are descriptors, those of Cython too.
