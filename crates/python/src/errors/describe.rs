@@ -28,10 +28,9 @@ pub(crate) fn not_a_tensor(object: &Bound<'_, PyAny>) -> Failure {
     if name == "h5py._hl.base.Empty" {
         return without_values(object);
     }
-    let hint = library_hint(object).unwrap_or_else(|| {
+    let hint = known_hint(object).unwrap_or_else(|| {
         let hint = match name.as_str() {
             "int" | "float" | "complex" | "bool" | "range" => "make a tensor of it first: numpy.asarray(x)",
-            _ if has_state_dict(object) => "pass x.state_dict(), which is a dict of its tensors",
             _ if has_method(object, "keys") => "pass dict(x), if its values are tensors",
             _ if object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>() => "pass list(x)",
             _ if is_loader(object) => "use ferry.feed(x, framework), if it yields batches of tensors",
@@ -69,8 +68,13 @@ pub(crate) fn is_dataset(object: &Bound<'_, PyAny>) -> bool {
     name.starts_with("datasets.") && name.ends_with("Dataset") && !has_transform().unwrap_or(false)
 }
 
-/// Whether the object has a `state_dict()`, as modules and optimizers of PyTorch do.
-pub(crate) fn has_state_dict(object: &Bound<'_, PyAny>) -> bool {
-    let found = object.get_type().getattr_opt("state_dict");
-    found.is_ok_and(|found| found.is_some_and(|method| method.is_callable()))
+/// What to do with an object of a type that [`library_hint`] knows, or that has a `state_dict()`, as modules and optimizers of PyTorch do.
+pub(crate) fn known_hint(object: &Bound<'_, PyAny>) -> Option<String> {
+    let has_state_dict = || {
+        let found = object.get_type().getattr_opt("state_dict");
+        found.is_ok_and(|found| found.is_some_and(|method| method.is_callable()))
+    };
+    library_hint(object).or_else(|| {
+        has_state_dict().then(|| "pass x.state_dict(), which is a dict of its tensors".to_owned())
+    })
 }

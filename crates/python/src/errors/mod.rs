@@ -8,7 +8,7 @@ mod library_types;
 
 pub(crate) use classes::register;
 pub(crate) use describe::{
-    describe_argument, has_state_dict, is_dataset, is_loader, not_a_tensor, type_name, without_values,
+    describe_argument, is_dataset, is_loader, known_hint, not_a_tensor, type_name, without_values,
 };
 pub(crate) use failure::{Failure, Result, discard_exception, fail, framework_error, wrap_exception};
 pub(crate) use hints::{advice, advice_of_hint, full_text, keys};

@@ -18,7 +18,7 @@ pub(crate) fn read<'py>(value: &Bound<'py, PyAny>) -> Result<Source<'py>> {
     }
     if type_name(value).starts_with("onnxruntime.capi.onnxruntime_pybind11_state.") {
         let fact = "the inner OrtValue of ONNX Runtime does not own its memory: the onnxruntime.OrtValue around it does";
-        return Err(fail(ErrorKind::NotATensor, fact, "pass that one, or x.numpy(), which copies"));
+        return Err(fail(ErrorKind::NotATensor, fact, "pass that value, or x.numpy(), which copies"));
     }
     let data_type: String = value.call_method0("data_type")?.extract()?;
     let hint = match data_type.as_str() {

@@ -5,7 +5,7 @@ use crate::arrow::read::Purpose;
 use crate::conversion::object_kinds::{Container, Recognised, RecognisedObject};
 use crate::conversion::recognise::recognise;
 use crate::conversion::source::SourceMemory;
-use crate::errors::{Failure, Result, fail, has_state_dict, library_hint, type_name};
+use crate::errors::{Failure, Result, fail, known_hint, type_name};
 use crate::frameworks;
 use crate::interpreter::objects::{self, TENSOR_OVERHEAD_BYTES};
 use crate::trees::path::{PathStep, format_path};
@@ -175,12 +175,9 @@ fn encode_value(object: &Bound<'_, PyAny>) -> Result<TreeStructure> {
 
 fn unsupported_object(object: &Bound<'_, PyAny>) -> Failure {
     let fact = format!("an object of type {} cannot be published", type_name(object));
-    let hint = library_hint(object);
-    let hint = hint.as_deref().unwrap_or(match has_state_dict(object) {
-        true => "pass x.state_dict(), which is a dict of its tensors",
-        false => "publish dicts, lists and tuples of tensors, numbers and text",
-    });
-    fail(ErrorKind::InvalidArgument, fact, hint)
+    let hint = known_hint(object);
+    let others = "publish dicts, lists and tuples of tensors, numbers and text";
+    fail(ErrorKind::InvalidArgument, fact, hint.as_deref().unwrap_or(others))
 }
 
 /// Encodes a NumPy scalar, which is a value and not a tensor.

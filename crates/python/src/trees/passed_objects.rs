@@ -8,7 +8,7 @@
 
 use crate::conversion::object_kinds::{Builtin, Form, Recognised};
 use crate::conversion::recognise::recognise;
-use crate::errors::{Result, has_state_dict, is_loader, library_hint, type_name};
+use crate::errors::{Result, is_loader, known_hint, library_hint, type_name};
 use crate::frameworks::numpy;
 use crate::interpreter::objects::{has_buffer, referents};
 use crate::interpreter::once::ForkSafeOnce;
@@ -147,11 +147,9 @@ fn classify(kind: &Bound<'_, PyType>) -> PyResult<bool> {
 
 /// What to do with a leaf of a tree that is not a tensor.
 pub(crate) fn leaf_hint(leaf: &Bound<'_, PyAny>) -> String {
-    library_hint(leaf).unwrap_or_else(|| {
+    known_hint(leaf).unwrap_or_else(|| {
         let is_builtin = leaf.get_type().module().is_ok_and(|module| module == "builtins");
-        let hint = if has_state_dict(leaf) {
-            "pass x.state_dict(), which is a dict of its tensors"
-        } else if !is_builtin && is_loader(leaf) {
+        let hint = if !is_builtin && is_loader(leaf) {
             "use ferry.feed(x, framework), if it yields batches of tensors, or call ferry.register_container for that type"
         } else if !contains_tensor(leaf) {
             "make a tensor of it first, such as numpy.asarray(x)"
